@@ -23,7 +23,7 @@ VIRTUALBOX := gcc-12:gcc-12 strip:binutils
 
 DEMO_TOOLS := lxc-start:lxc ovs-vswitchd:openvswitch-switch stress-ng:stress-ng
 
-# Tests that change nothing on the machine, so several run at once.
+# Tests that change nothing on the machine, so several run at once; those marked root do, and run isolated.
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
 # All others change the machine. Each file runs isolated from the machine and from the other files, three at a time, as each
 # uses a third of a CPU. Tests of rates and times run alone on the machine itself, one after the other: they also need its
@@ -31,7 +31,8 @@ SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
 LONG := tests/netns/test_ssh_hosts.py tests/netns/test_campaign.py tests/netns/test_container.py tests/wheel/test_installed.py
 BY_THE_CLOCK := $(wildcard tests/truth/test_*.py) $(patsubst %,tests/netns/test_%.py,afpacket bpf_sink compare datapaths faults \
     frame_mixes neighbours receive_by_napi saturated side_by_side trex trex_server xdp)
-IN_NAMESPACES := $(LONG) $(filter-out $(LONG) $(BY_THE_CLOCK),$(wildcard tests/netns/test_*.py tests/wheel/test_*.py))
+IN_NAMESPACES := $(LONG) $(filter-out $(LONG) $(BY_THE_CLOCK),$(wildcard tests/netns/test_*.py tests/wheel/test_*.py)) \
+    tests/contract/test_hosts.py
 # Guests and virtual machines, which take their time where the CPU is emulated. VirtualBox takes as long as all others
 # of these together, and about one CPU: it has one of the two places to itself.
 LONG := $(patsubst %,tests/vm/test_%.py,virtualbox xen libvirt guests kvm)
@@ -76,7 +77,7 @@ guest: setup ## install QEMU and build the guest image: what guests, VMs and nei
 
 test: guest ## all tests but those of guests and VMs (root, or the parts that need it are skipped)
 	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT_LXC)
-	@$(PYTHON) -m pytest -n $(shell nproc) $(SIDE_BY_SIDE); side_by_side=$$?; \
+	@$(PYTHON) -m pytest -n $(shell nproc) -m 'not root' $(SIDE_BY_SIDE); side_by_side=$$?; \
 	    $(FILES) --jobs=3 $(IN_NAMESPACES); paired=$$?; \
 	    $(PYTHON) -m pytest --no-header $(BY_THE_CLOCK); exit $$((side_by_side | paired | $$?))
 
@@ -120,6 +121,7 @@ lint: $(VENV)/.installed ## ruff, mypy, allowed imports, and whether the generat
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo --no-cache
+	@$(VENV)/bin/codespell
 	@for what in topology profile; do \
 	    $(VENV)/bin/netbench schema $$what | cmp - schemas/$$what.json || { echo 'run `make schemas`'; exit 1; }; \
 	done
@@ -155,7 +157,7 @@ selftest: setup ## is the tester right, on this machine? (root)
 	@tools/require-root 'make selftest'
 	@$(VENV)/bin/netbench selftest
 
-bench: setup ## the benchmarks: generators, capture analysis, what a campaign and its report take besides (root)
+bench: setup ## the benchmarks: generators, capture analysis, overhead of campaigns and reports (root)
 	@tools/require-root 'make bench'
 	@tools/system-packages trafgen:netsniff-ng capinfos:wireshark-common
 	@$(PYTHON) benchmarks/generator.py

@@ -1,7 +1,7 @@
 """The libvirtd of a user: netbench has not started it, and its domains are not netbench's."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from netbench.hosts.base import Host
 from netbench.hosts.clock import wait_until
 from netbench.hosts.local import LocalHost, marked_processes
 from netbench.vmm.base import GuestSpec
+from netbench.vmm.libvirt.api import libvirt_module
 from netbench.vmm.libvirt.domain import PrivateDaemon
 
 _MARK = "nbt-user"  # the mark of no run
@@ -18,9 +19,9 @@ HERE = LocalHost("user", _MARK)
 class ByHand(PrivateDaemon):
     """A daemon without a process namespace: the processes that it has started outlive it."""
 
-    @property
-    def command(self) -> list[str]:
-        return ["unshare", "--mount", *super().command[super().command.index("sh") :]]
+    def command(self, *script: str) -> list[str]:
+        command = super().command(*script)
+        return ["unshare", "--mount", *command[command.index("sh") :]]
 
 
 @contextmanager
@@ -33,6 +34,13 @@ def users_daemon(host: Host, directory: Path) -> Iterator[str]:
     finally:
         daemon.stop()
         assert wait_until(lambda: list(marked_processes(_MARK)) == [], 5.0)
+
+
+@contextmanager
+def connected(host: Host, directory: Path) -> Iterator[tuple[str, Any]]:
+    """The URI of such a daemon, and a connection to it."""
+    with users_daemon(host, directory) as uri, closing(libvirt_module().open(uri)) as connection:
+        yield uri, connection
 
 
 def domains(connection: Any) -> list[tuple[str, bool, str]]:

@@ -118,7 +118,7 @@ class CaptureTally:
         for stream in expected:
             key = _key(stream)
             if key in self._streams:
-                raise ValueError(f"two streams from {stream.src_ip} to {stream.dst_ip} cannot be told apart")
+                raise ValueError(f"two streams from {stream.src_ip} to {stream.dst_ip} have the same addresses")
             self._streams[key] = StreamTally(*key[2:], stream)
         self._by_source_network = {(key.src_ip >> _HOST_BITS, key.dst_ip): self._streams[key] for key in self._streams}
         self._span = SpanTally()

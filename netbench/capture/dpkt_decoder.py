@@ -1,7 +1,7 @@
 """Decodes frames of unusual headers: tunnels, IPv6 extension headers, link types other than Ethernet and Linux cooked.
 
 dpkt decodes one frame of each layout of headers. The fields that selected the next header, and the lengths that
-sufficed, then identify all frames of the same layout, which numpy counts together. A frame of a layout of its own is
+sufficed, then identify all frames of the same layout, which numpy counts together. A frame with a unique layout is
 decoded alone, so that the result never depends on the number of layouts.
 """
 

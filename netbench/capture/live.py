@@ -158,7 +158,7 @@ class LiveCapture:
         if not self._tally.settle([expected]):
             raise UsageError(
                 f"{self._name}: frames with the stream's addresses bear numbers it did not send or times it did not "
-                "send at: the clock was set, or somebody else sent them; keep_captures: invalid tells them apart"
+                "send at: the clock was set, or another program sent them; inspect them with keep_captures: invalid"
             )
         counts = self._tally.counts(self._reader)
         return replace(counts, late_from=dict(Counter(counts.late_from) + self._earlier.late_from))

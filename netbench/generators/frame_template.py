@@ -67,13 +67,19 @@ def build_frame(traffic: Traffic, frame_size: int | None = None) -> bytes:
     return bytes(_packet(traffic, only_size(traffic.frame_size) if frame_size is None else frame_size))
 
 
-def _packet(traffic: Traffic, frame_size: int) -> Any:  # noqa: ANN401 - scapy has no types
-    """Return scapy's packet. The UDP checksum is 0, which means none (RFC 768), as in pktgen."""
+def import_scapy() -> tuple[Any, ...]:
+    """Return scapy's Ether, IP, UDP and Raw. The first call takes a moment: make it before a trial starts."""
     logging.getLogger("scapy").setLevel(logging.ERROR)
-    from scapy.layers.inet import IP, UDP  # slow to import, and not installed on the hosts of workers
+    from scapy.layers.inet import IP, UDP  # not installed on the hosts of workers
     from scapy.layers.l2 import Ether
     from scapy.packet import Raw
 
+    return Ether, IP, UDP, Raw
+
+
+def _packet(traffic: Traffic, frame_size: int) -> Any:  # noqa: ANN401 - scapy has no types
+    """Return scapy's packet. The UDP checksum is 0, which means none (RFC 768), as in pktgen."""
+    Ether, IP, UDP, Raw = import_scapy()  # noqa: N806 - classes
     source, destination = next(flow_pairs(traffic.flows, traffic.seed))
     headers = (
         Ether(src=traffic.src_mac, dst=traffic.dst_mac)

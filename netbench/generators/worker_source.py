@@ -7,7 +7,7 @@ from typing import Any
 
 from netbench.errors import TestbedError
 from netbench.generators.base import Source
-from netbench.generators.frame_template import FrameTemplate
+from netbench.generators.frame_template import FrameTemplate, import_scapy
 from netbench.hosts.base import Host
 from netbench.hosts.remote_code import has_netbench, module_command_on
 from netbench.hosts.trusted_code import module_command
@@ -75,6 +75,7 @@ class WorkerSource(Source):
         title = f"the {self._kind} source on {interface} of host {host.name}"
         self._worker = WorkerProcess(title, host.spawn(self._command(interface, cpus)))
         try:
+            import_scapy()  # while the worker starts
             self._require_ready(self.open_limit_s if host.shares_files else max(self.open_limit_s, _ELSEWHERE_S))
         except BaseException:  # Ctrl-C too: the worker must not stay
             self.close()

@@ -42,6 +42,11 @@ class Image:
         """The size of all its files except the manifest, in bytes."""
         return sum(file["size"] for file in self.manifest["files"].values())
 
+    @property
+    def fact(self) -> str:
+        """Its name, and the beginning of its digest: a fact about a guest."""
+        return f"{self.name} {self.digest[:12]}"
+
 
 def file_digest(path: Path) -> str | None:
     """Return the SHA-256 of a file in hexadecimal; None where it cannot be read."""

@@ -4,12 +4,11 @@ Images are unpacked into directories for guests without their own kernel: once, 
 """
 
 import fcntl
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.base import Host, exists, run_checked
+from netbench.hosts.base import Host, exists, machine_name, run_checked
 from netbench.hosts.host_wrappers import outside
 from netbench.hosts.local import LocalHost
 from netbench.hosts.remote_code import has_netbench, scratch_of
@@ -39,11 +38,10 @@ def brought(image: Image, host: Host) -> Image:
 
     A host without access to this machine's files receives them once, as long as it is up, or netbench is there.
     """
-    if host.shares_files:
-        return image
-    directory = _bring(image, {image.kernel, image.vmlinuz, image.initrd}, host, kept_in(host))
-    kernel, vmlinuz, initrd = (directory / path.name for path in (image.kernel, image.vmlinuz, image.initrd))
-    return replace(image, directory=directory, kernel=kernel, vmlinuz=vmlinuz, initrd=initrd)
+    directory = str(kept_in(host) / "images" / image.digest[:12])
+    files = image.kernel, image.vmlinuz, image.initrd
+    kernel, vmlinuz, initrd = (Path(host.share(file, directory)) for file in files)
+    return replace(image, directory=initrd.parent, kernel=kernel, vmlinuz=vmlinuz, initrd=initrd)
 
 
 def kept_in(host: Host) -> Path:
@@ -80,29 +78,18 @@ def root_on(image: Image, host: Host) -> Path:
 
     A host without access to this machine's files unpacks them once, as long as it is up, or netbench is there.
     """
-    if host.shares_files:
+    if not machine_name(host):
         return unpack(image)
     # Not below /run, because a container's runtime mounts its own there.
-    directory = _bring(image, {image.initrd}, host, Path(scratch_of(host)))
-    _unpack(outside(host), directory / image.initrd.name, directory / "root")
+    directory = Path(scratch_of(host), "images", image.digest[:12])
+    initrd = host.share(image.initrd, str(directory))
+    _unpack(outside(host), Path(initrd), directory / "root")
     return directory / "root"
 
 
 def _unpack(machine: Host, initrd: Path, target: Path) -> None:
     if not exists(machine, str(target)):
         run_checked(machine, ["sh", "-c", _UNPACK, str(target), str(initrd), SHELF], timeout_s=_UNPACK_S)
-
-
-def _bring(image: Image, files: Collection[Path], host: Host, parent: Path) -> Path:
-    """Copy files of an image to a directory below `parent` on a host on another machine; return the directory."""
-    directory, machine = parent / "images" / image.digest[:12], outside(host)
-    run_checked(machine, ["mkdir", "-p", str(directory)])
-    for source in files:
-        target = directory / source.name
-        if not exists(machine, str(target)):
-            machine.send(source, f"{target}.part")
-            run_checked(machine, ["mv", f"{target}.part", str(target)])
-    return directory
 
 
 def require_in_vm(host: Host, image: str, *programs: str) -> None:

@@ -168,7 +168,7 @@ class NeighbourSpec(BaseModel):
     def as_uut(self, uut: UutSpec, known: Collection[str]) -> UutSpec:
         """Return it as a UUT specification beside this UUT, without CPUs, which are assigned elsewhere.
 
-        `known` are the options of its kind. If it has no kind of its own, options that this kind lacks are left out:
+        `known` are the options of its kind. If it has no `kind`, options that this kind lacks are left out:
         they are for the kinds of other UUTs.
         """
         kind = self.kind or uut.kind

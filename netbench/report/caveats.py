@@ -1,4 +1,4 @@
-"""The caveats of a campaign: what limits its findings, with the remedies; and why there is no result."""
+"""The caveats of a campaign: limits of its findings, with remedies, and reasons for missing results."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -12,7 +12,7 @@ from netbench.config.document import yaml_value
 class PublishedTable:
     """A table as printed: a row per frame size (bytes), in each row a number per UUT and column, all in `unit`.
 
-    `columns` names the numbers of a UUT and says what each means; `about` what a reader must know of all of them.
+    `columns` names and explains the numbers of a UUT; `about` explains all of them.
     `sources` is how many sources the first guest had; `share` the load of the second guest in percent of its maximum,
     where the table is about one such load.
     """

@@ -1,4 +1,4 @@
-"""The results of a self-test: a sentence, the parts of a page about the tester, and a page of its own."""
+"""The results of a self-test: a sentence, the parts of a page about the tester, and a separate page."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -129,7 +129,7 @@ def judge_delay(uut: str, counts: StreamCounts, held_ns: int | None, bound_ns: i
         )
     off = median_ns - held_ns
     if not problem and not 0 <= off <= bound_ns:
-        problem = f"a frame's way besides takes 0 to {_us(bound_ns)}"
+        problem = f"the rest of a frame's path takes 0 to {_us(bound_ns)}"
     return SelftestCheck(
         name="added delay, median",
         uut=uut,

@@ -163,7 +163,7 @@ class Unknown(Enum):
     NOT_MEASURED = "too few valid trials at the load of the baseline's maximum"
     BASE_NOT_MEASURED = "too few valid trials in the baseline at the load of this maximum"
     BOTH_AT_LEAST = "both maxima are lower bounds"
-    TOO_FEW = "cannot be told"
+    TOO_FEW = "undecided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ def statement(ratio: RatioOfMeans) -> str:
     """Return the statement that the data permits about a relative change.
 
     `−18.2 % (−21.0 … −15.3 %)`; `no significant change: one above 3.1 % can be excluded`;
-    `unknown: one repetition (−18.2 % measured)`; `cannot be told with n = 2 (−18.2 % measured)`.
+    `unknown: one repetition (−18.2 % measured)`; `undecided with n = 2 (−18.2 % measured)`.
     """
     if ratio.unknown is not None:
         measured = "" if ratio.change is None else f" ({_signed(ratio.change, _decimals(ratio.change))} % measured)"

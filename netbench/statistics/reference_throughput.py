@@ -53,7 +53,7 @@ def why_no_maximum(found: SearchResult | None) -> str:
             f"even at {found.upper_fps or 0:,.0f} frames/s more was lost than the search allows; allow more "
             "(maxima.loss), or have it looked for among the loads (maxima=loads)"
         )
-    return f"the search for it failed: {found.why or found.limited_by or 'no trial says anything of the UUT'}"
+    return f"the search for it failed: {found.why or found.limited_by or 'no trial describes the UUT'}"
 
 
 def why_none_among_loads(found: Maximum | None) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Host
+from netbench.hosts.base import Host, machine_name
 from netbench.hosts.pipes import end
 from netbench.hosts.remote_code import module_command_on
 from netbench.hosts.trusted_code import module_command
@@ -40,7 +40,7 @@ class ForwardingProcess:
     def __init__(self, host: Host, start: StartProcess) -> None:
         self._process = host.spawn(module_command_on(host, start.module, *start.arguments))
         self._conversation = WorkerProcess(f"the forwarder of host {host.name}", self._process)
-        self._limit_s = _ANSWER_S if host.shares_files else _ELSEWHERE_S
+        self._limit_s = _ELSEWHERE_S if machine_name(host) else _ANSWER_S
 
     def ask(self, request: str) -> Mapping[str, Any]:
         """Return the answer to `reset` or `read`; TestbedError without one."""

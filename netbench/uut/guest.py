@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.remote_code import has_netbench, module_command_on
-from netbench.hosts.trusted_code import source_command
+from netbench.hosts.remote_code import program_command
 from netbench.linux.changes import Change
 from netbench.linux.counters.iproute_counters import read_nics
 from netbench.linux.machine import Machine
@@ -17,15 +16,7 @@ from netbench.model.points import PointKind
 from netbench.model.units import USUAL_MTU
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut import reception_probe
-from netbench.uut.base import (
-    Assignment,
-    Reading,
-    Ready,
-    Site,
-    Step,
-    UnitUnderTest,
-    UutPlan,
-)
+from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest, inside_nics
 from netbench.uut.guest_links import (
     GuestLink,
@@ -187,13 +178,9 @@ class Guest(UnitUnderTest):
     def _stack(self) -> PointKind:
         """The part of the kernel that forwards, with its rules: in a shared kernel others may add rules."""
         forward = self._vmm.options.forward
-        return (
-            PointKind.IP_LAYER
-            if forward in ROUTING
-            else PointKind.BRIDGE
-            if forward == "bridge"
-            else PointKind.IP_COUNTERS
-        )
+        if forward in ROUTING:
+            return PointKind.IP_LAYER
+        return PointKind.BRIDGE if forward == "bridge" else PointKind.IP_COUNTERS
 
     @property
     def _started(self) -> _Running:
@@ -271,7 +258,7 @@ class Guest(UnitUnderTest):
         for link in running.links:
             if link.role == "ingress":
                 host, interface = _in_front_of(link, site)
-                run_checked(host, _probe_command(host, interface, link.mac))
+                run_checked(host, program_command(host, reception_probe, interface, link.mac))
         if not wait_until(
             lambda: all(frames > before[stream] for stream, frames in received().items()), _RECEPTION_S, _POLL_S
         ):
@@ -286,13 +273,6 @@ def _in_front_of(link: GuestLink, site: Site) -> tuple[Host, str]:
     # Frames sent by such an interface leave through its NIC, away from the guest.
     source = next(path.source for path in site.paths if path.name == link.stream)
     return site.hosts[source.host], source.interface
-
-
-def _probe_command(host: Host, interface: str, mac: str) -> list[str]:
-    """Return the command that sends a frame to a NIC of the guest."""
-    if has_netbench(host):
-        return module_command_on(host, reception_probe.__name__, interface, mac)
-    return source_command(reception_probe, interface, mac)
 
 
 def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> Iterator[StreamPath]:

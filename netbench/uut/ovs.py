@@ -26,15 +26,7 @@ from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint
 from netbench.model.virtualisation import DurationEstimate, Supports
-from netbench.uut.base import (
-    Assignment,
-    Reading,
-    Ready,
-    Site,
-    Step,
-    UnitUnderTest,
-    UutPlan,
-)
+from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import await_forwarding, inside_nics, take_all
 from netbench.vmm.base import guest_directory
 
@@ -43,6 +35,11 @@ _QUIET_TIME_S = 0.05  # a process that competes with others
 _END_S = 2.0
 _WORDS_S = 0.2
 _DATABASE, _DAEMON = "ovsdb-server", "ovs-vswitchd"
+_PACKAGES = {
+    _DAEMON: "openvswitch-switch",
+    **dict.fromkeys((_DATABASE, "ovsdb-tool", "ovs-ofctl"), "openvswitch-common"),
+    "ovs-vsctl": "openvswitch-switch",
+}
 # A line of `ss -0 -m -n -p`: interface of a socket, its process, and the frames that found it full (sk_drops).
 _SOCKET = re.compile(r"\*:(\S+)\s.*pid=(\d+),.*?skmem:\([^)]*\bd(\d+)\)")
 
@@ -72,11 +69,7 @@ class Ovs(UnitUnderTest):
     Options: ClassVar[type[BaseModel]] = OvsOptions
     supports = Supports(pinning=("its processes",), shares=("weight", "limit"), counters=("NICs", "its ports"))
     may_need: ClassVar[tuple[Requirement, ...]] = (
-        Tool(_DAEMON, "openvswitch-switch", "UUTs of kind ovs", optional=True),
-        Tool(_DATABASE, "openvswitch-common", "UUTs of kind ovs", optional=True),
-        Tool("ovsdb-tool", "openvswitch-common", "UUTs of kind ovs", optional=True),
-        Tool("ovs-ofctl", "openvswitch-common", "UUTs of kind ovs", optional=True),
-        Tool("ovs-vsctl", "openvswitch-switch", "UUTs of kind ovs", optional=True),
+        *(Tool(name, package, "UUTs of kind ovs", optional=True) for name, package in _PACKAGES.items()),
         Feature(
             "openvswitch",
             "UUTs of kind ovs with `datapath: system`",
@@ -102,10 +95,9 @@ class Ovs(UnitUnderTest):
                 )
 
     def plan(self, assignment: Assignment) -> UutPlan:
-        tools = {need.name for need in self.may_need if isinstance(need, Tool)}
         return UutPlan(
             steps=(*assignment.cgroup_changes, *self._changes(assignment), *self._commands(assignment)),
-            needs=frozenset(tools | ({"tun"} if self._datapath == "netdev" else {"openvswitch"})),
+            needs=frozenset({*_PACKAGES, "tun" if self._datapath == "netdev" else "openvswitch"}),
             load_needs=frozenset({"stress-ng"}),
             pace=DurationEstimate(bring_up_s=1.0, load_s=0.1, worker_s=0.015),
             in_process=self._datapath == "netdev",
@@ -113,8 +105,7 @@ class Ovs(UnitUnderTest):
 
     def provision(self, site: Site) -> None:
         """Carry out the plan; TestbedError, with the output of ovs-vswitchd, when that fails."""
-        if not site.host.shares_files:
-            require_on_host(site.host, self.may_need)
+        require_on_host(site.host, self.may_need)
         try:
             super().provision(site)
         except MachineGoneError:

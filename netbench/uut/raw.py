@@ -14,15 +14,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, PointKind, forwarding_point
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import xdp_process
-from netbench.uut.base import (
-    Assignment,
-    Reading,
-    Ready,
-    Site,
-    Step,
-    UnitUnderTest,
-    UutPlan,
-)
+from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import ROUTING, Forward, await_forwarding, forwarding_changes, inside_nics
 from netbench.uut.forwarding_process import ForwardingProcess, StartProcess
 
@@ -109,9 +101,7 @@ class Raw(UnitUnderTest):
     )
 
     def __init__(self, options: RawOptions) -> None:
-        self._forward: Forward = options.forward
-        self._rps = options.rps
-        self._xdp = options.xdp
+        self.options = options
         self._process: ForwardingProcess | None = None
 
     def check(self, paths: Sequence[StreamPath]) -> None:
@@ -122,13 +112,13 @@ class Raw(UnitUnderTest):
         return UutPlan(
             steps=(
                 *assignment.cgroup_changes,
-                *forwarding_changes(assignment.paths, self._forward, assignment.name),
+                *forwarding_changes(assignment.paths, self.options.forward, assignment.name),
                 *self._steering(assignment.paths),
                 *self._redirecting(assignment.paths),
             ),
-            needs=frozenset(_NEEDS[self._forward]),
+            needs=frozenset(_NEEDS[self.options.forward]),
             load_needs=frozenset({"stress-ng"}),
-            pace=DurationEstimate(bring_up_s=0.8 if self._forward == "xdp" else 0.4, load_s=0.1, worker_s=0.015),
+            pace=DurationEstimate(bring_up_s=0.8 if self.options.forward == "xdp" else 0.4, load_s=0.1, worker_s=0.015),
         )
 
     def provision(self, site: Site) -> None:
@@ -136,14 +126,14 @@ class Raw(UnitUnderTest):
         try:
             super().provision(site)
         except ChangeError as error:
-            if not isinstance(error.change, _CHANGES.get(self._forward, ())):
+            if not isinstance(error.change, _CHANGES.get(self.options.forward, ())):
                 raise  # other causes: an address that is in use, for example
             features = (need for need in Raw.may_need if isinstance(need, Feature))
-            feature = next(feature for feature in features if feature.name in _NEEDS[self._forward])
+            feature = next(feature for feature in features if feature.name in _NEEDS[self.options.forward])
             reason = (error.reason.partition("Error: ")[2] or error.reason).partition("\n")[0]
             raise MissingError(
-                f"forward: {self._forward} needs a kernel with {feature.option} (module {feature.module}), but this "
-                f"kernel failed: {reason}; {feature.otherwise}"
+                f"forward: {self.options.forward} needs a kernel with {feature.option} (module {feature.module}), but "
+                f"this kernel failed: {reason}; {feature.otherwise}"
             ) from error
 
     def take(self, step: Step, site: Site) -> None:
@@ -153,17 +143,17 @@ class Raw(UnitUnderTest):
 
     def ready(self) -> Ready:
         site, own = self.site, self.site.assignment
-        facts: dict[str, str] = {"forward": self._forward}
+        facts: dict[str, str] = {"forward": self.options.forward}
         if self._process:
             facts |= self._xdp_facts(self._process)
-        if self._rps:
-            facts["rps"] = ",".join(map(str, self._rps))
+        if self.options.rps:
+            facts["rps"] = ",".join(map(str, self.options.rps))
         nics = {path.name: inside_nics(path) for path in site.paths}
         await_forwarding(site.machine, [nic.place for pair in nics.values() for nic in pair])
         bridged = {path.name: path.sink.mac for path in site.paths}
         routed = {stream: ingress.mac for stream, (ingress, _) in nics.items()}
         return Ready(
-            next_hop_macs=routed if self._forward in ROUTING else bridged,
+            next_hop_macs=routed if self.options.forward in ROUTING else bridged,
             quiet_time_s=_QUIET_TIME_S,
             inside=ConfinedHost(site.host, own.cpu_shares.cpus, own.cgroup_procs(site.host)),
             facts=facts | own.cpu_facts,
@@ -184,17 +174,17 @@ class Raw(UnitUnderTest):
         super().destroy()
 
     def _steering(self, paths: Sequence[StreamPath]) -> list[Change]:
-        nics = [inside_nics(path)[0] for path in paths if self._rps]
-        return [SteerReceived(nic.netns, nic.interface, self._rps) for nic in nics]
+        nics = [inside_nics(path)[0] for path in paths if self.options.rps]
+        return [SteerReceived(nic.netns, nic.interface, self.options.rps) for nic in nics]
 
     def _redirecting(self, paths: Sequence[StreamPath]) -> list[Step]:
         """Return the steps of `xdp`: GRO at the far end of veth pairs, to receive these frames, and the process."""
-        if self._forward != "xdp" or not paths:
+        if self.options.forward != "xdp" or not paths:
             return []
-        others = [path.sink for path in paths if not path.sink.is_port and self._xdp != "generic"]
+        others = [path.sink for path in paths if not path.sink.is_port and self.options.xdp != "generic"]
         names = [nic.interface for path in paths for nic in inside_nics(path)]
         host = inside_nics(paths[0])[0].host
-        process = StartProcess(_XDP_ROLE, host, xdp_process.__name__, (self._xdp, *names))
+        process = StartProcess(_XDP_ROLE, host, xdp_process.__name__, (self.options.xdp, *names))
         return [*(GroOn(nic.netns, nic.interface) for nic in others), process]
 
     def _xdp_facts(self, process: ForwardingProcess) -> dict[str, str]:
@@ -205,8 +195,8 @@ class Raw(UnitUnderTest):
 
     def _forwards_at(self, path: StreamPath) -> CountingPoint:
         """Return the counting point that forwards: a bridge or IP layer, which may drop frames, or a redirect."""
-        if self._forward in ROUTING:
+        if self.options.forward in ROUTING:
             return forwarding_point(path, PointKind.IP_LAYER)
-        if self._forward == "bridge":
+        if self.options.forward == "bridge":
             return forwarding_point(path, PointKind.BRIDGE)
-        return CountingPoint(f"{self._forward} redirect", names_segment=True)
+        return CountingPoint(f"{self.options.forward} redirect", names_segment=True)

@@ -8,9 +8,9 @@ netem at the egress NICs, a lower bound for every frame. `reverse` has the setti
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -29,6 +29,7 @@ from netbench.uut.raw import Raw, RawOptions
 DROP_RULE = "nft drop rule"
 At = Literal["ingress", "forward", "egress"]
 _WITH_NFT = (*IN_NETNS, "nft")
+Key = TypeVar("Key")
 
 
 class DropRule(BaseModel, extra="forbid", frozen=True):
@@ -143,6 +144,7 @@ class ReferenceOptions(RawOptions, Impaired, frozen=True):
 class Reference(Raw):
     """A kernel that forwards and drops a known part, or delays all by a known time."""
 
+    options: ReferenceOptions
     Options: ClassVar[type[BaseModel]] = ReferenceOptions
     supports = Supports(counters=("NICs", "its own rules"))
     may_need = (
@@ -177,27 +179,23 @@ class Reference(Raw):
         ),
     )
 
-    def __init__(self, options: ReferenceOptions) -> None:
-        super().__init__(options)
-        self._options = options
-
     def check(self, paths: Sequence[StreamPath]) -> None:
         super().check(paths)
-        require_way_back("reverse", self._options.reverse, paths)
+        require_way_back("reverse", self.options.reverse, paths)
 
     def plan(self, assignment: Assignment) -> UutPlan:
         raw, paths = super().plan(assignment), assignment.paths
         needs = {"nft", "nftables"}
-        for impaired in (self._options, self._options.reverse or self._options):
+        for impaired in (self.options, self.options.reverse or self.options):
             needs |= {"numgen"} if isinstance(impaired.truth, DropRule) else set()
-            needs |= {"nft-ingress"} if self._options.family(impaired.truth) == "netdev" else set()
+            needs |= {"nft-ingress"} if self.options.family(impaired.truth) == "netdev" else set()
             needs |= {"netem"} if impaired.delay else set()
         steps = (*raw.steps, *self._delays(paths), *self._tables(paths, assignment.name))
         return replace(raw, steps=steps, needs=raw.needs | needs)
 
     def ready(self) -> Ready:
         """Return the properties of `raw`; netem delays frames, and where all frames are dropped no probe arrives."""
-        raw, impairments = super().ready(), [self._options, *map(self._options.on, self.site.paths)]
+        raw, impairments = super().ready(), [self.options, *map(self.options.on, self.site.paths)]
         return replace(
             raw,
             quiet_time_s=raw.quiet_time_s + max(impaired.delay for impaired in impairments),
@@ -223,29 +221,23 @@ class Reference(Raw):
         )
 
     def _delays(self, paths: Sequence[StreamPath]) -> list[AddDelay]:
-        delays = [(inside_nics(path)[1], self._options.on(path).delay) for path in paths]
+        delays = [(inside_nics(path)[1], self.options.on(path).delay) for path in paths]
         return [AddDelay(nic.netns, nic.interface, round(delay_s * 1e6)) for nic, delay_s in delays if delay_s]
 
     def _tables(self, paths: Sequence[StreamPath], name: str) -> list[AddTable]:
-        grouped: dict[str | None, list[StreamPath]] = {}
-        for path in paths:
-            grouped.setdefault(inside_nics(path)[0].netns, []).append(path)
         return [
             AddTable(netns, family, _own(name), self._rules(own, family, name))
-            for netns, members in grouped.items()
+            for netns, members in _grouped(paths, lambda path: inside_nics(path)[0].netns).items()
             for family, own in self._by_family(members).items()
         ]
 
     def _by_family(self, paths: Sequence[StreamPath]) -> dict[str, list[StreamPath]]:
-        grouped: dict[str, list[StreamPath]] = {}
-        for path in paths:
-            grouped.setdefault(self._options.family(self._options.on(path).truth), []).append(path)
-        return grouped
+        return _grouped(paths, lambda path: self.options.family(self.options.on(path).truth))
 
     def _read(self, host: Host, family: str, paths: Sequence[StreamPath]) -> list[CounterReading]:
         table = _own(self.site.assignment.name)
         listing = json.loads(run_checked(host, ["nft", "-j", "list", "counters", "table", family, table]))
-        points = {_own(path.name): self._options.point_of(self._options.on(path).truth) for path in paths}
+        points = {_own(path.name): self.options.point_of(self.options.on(path).truth) for path in paths}
         return [
             CounterReading(
                 entry["counter"]["name"].removeprefix(PREFIX),
@@ -269,7 +261,7 @@ class Reference(Raw):
         return "\n".join(lines) + "\n"
 
     def _rules_of(self, path: StreamPath, table: str) -> list[str]:
-        (ingress, egress), truth = inside_nics(path), self._options.on(path).truth
+        (ingress, egress), truth = inside_nics(path), self.options.on(path).truth
         counter, chain, match = _own(path.name), "forward", f"ip saddr {path.src_network} ip daddr {path.dst_ip}"
         lines = [f"add counter {table} {counter}"]
         if truth.at == "forward":
@@ -284,10 +276,15 @@ class Reference(Raw):
         return lines
 
     def _by_host(self) -> list[tuple[Host, list[StreamPath]]]:
-        grouped: dict[str, list[StreamPath]] = {}
-        for path in self.site.paths:
-            grouped.setdefault(inside_nics(path)[0].host, []).append(path)
+        grouped = _grouped(self.site.paths, lambda path: inside_nics(path)[0].host)
         return [(self.site.hosts[name], paths) for name, paths in grouped.items()]
+
+
+def _grouped(paths: Iterable[StreamPath], key: Callable[[StreamPath], Key]) -> dict[Key, list[StreamPath]]:
+    grouped: dict[Key, list[StreamPath]] = {}
+    for path in paths:
+        grouped.setdefault(key(path), []).append(path)
+    return grouped
 
 
 def _own(name: str) -> str:

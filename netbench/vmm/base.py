@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Host, Process
+from netbench.hosts.base import Host, Process, machine_name
 from netbench.hosts.pipes import end
 from netbench.hosts.remote_code import RunsNetbench, VmWithNetbench
 from netbench.linux.changes import Change
@@ -18,7 +18,7 @@ from netbench.model.fields import BootLimit
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, NicKind, Supports, Virtualisation
-from netbench.vmm.attachment import Attachment, Tap
+from netbench.vmm.attachment import Attachment, tap
 
 
 class GuestOptions(BaseModel):
@@ -100,6 +100,10 @@ class GuestSpec:
     def own_netns(self) -> str:
         """The name of its network namespace, if it has one on its machine; unique among guests."""
         return f"{PREFIX}{self.directory.name}"
+
+
+# Runs a command with its own mounts and processes; all of them end with it.
+ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 class RunningGuest:
@@ -224,11 +228,11 @@ class Vmm:
     @property
     def nic_model(self) -> str:
         """Return the NIC model that its guests need a driver for; empty if there is no choice."""
-        return ""
+        return str(getattr(self.options, "nic", ""))
 
     def attachment(self, spec: GuestSpec) -> Attachment:
         """Return how the NICs of a guest are attached to their machine."""
-        return Tap()
+        return tap()
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         """Return the changes to make on the machine before a guest is attached and started."""
@@ -248,7 +252,7 @@ class Vmm:
 
 def is_own_vm(host: Host) -> bool:
     """Return whether a host is one of netbench's VMs, rather than this machine or a host over SSH."""
-    if host.shares_files:
+    if not machine_name(host):
         return False
     while not isinstance(host, RunsNetbench) and (inner := getattr(host, "made_of", None)):
         host = inner

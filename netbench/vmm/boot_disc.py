@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from netbench.errors import MissingError
-from netbench.hosts.base import Host, exists, run_checked
+from netbench.hosts.base import Host, exists, machine_name, run_checked
 from netbench.hosts.host_wrappers import outside
 from netbench.images.library import Image, content_digest
 from netbench.images.on_host import kept_in
@@ -23,7 +23,7 @@ def disc_of(image: Image, words: str, host: Host, directory: Path) -> str:
     MissingError where the host has no boot loader for the CD; TestbedError where the CD cannot be made.
     """
     machine = outside(host)
-    parent = directory if host.shares_files else kept_in(host) / "discs"
+    parent = kept_in(host) / "discs" if machine_name(host) else directory
     disc = str(parent / f"{image.digest[:12]}-{content_digest(words.encode())[:8]}.iso")
     if not exists(machine, disc):
         _make(image, words, machine, disc)

@@ -170,7 +170,7 @@ def uut(request):
     return UUTS_MADE[request.param]()
 
 
-def test_before_it_is_provisioned_a_uut_only_tells(uut):
+def test_before_it_is_provisioned_a_uut_only_reports(uut):
     uut.check(PATHS)
     plan = uut.plan(Assignment(paths=PATHS))
     assert all(isinstance(step.command, str) and step.command for step in plan.steps)
@@ -192,7 +192,7 @@ def test_a_uut_may_be_destroyed_at_any_time(uut):
     uut.destroy()
 
 
-def test_a_uut_tells_only_what_it_counts_itself(uut, request):
+def test_a_uut_reports_only_what_it_counts_itself(uut, request):
     if request.node.callspec.params["uut"].startswith(("reference", "qemu")):
         with pytest.raises(TestbedError, match="is not provisioned"):
             uut.read()

@@ -45,7 +45,7 @@ class VmmContract:
             yield yard
             assert yard.left() == [], "processes of guests are left"
 
-    def test_before_it_starts_a_guest_it_only_tells(self) -> None:
+    def test_before_it_starts_a_guest_it_only_reports(self) -> None:
         uut = Guest(self.vmm())
         plan = uut.plan(Assignment("g"))
         assert plan.needs
@@ -123,7 +123,7 @@ class VmmContract:
             assert wait_until(lambda: guest.death().startswith("guest g"), _NOTICE_S), guest.death()
         assert yard.left() == []
 
-    def test_a_guest_that_cannot_start_says_why_and_leaves_nothing(self, yard: Yard) -> None:
+    def test_a_guest_that_cannot_start_reports_why_and_leaves_nothing(self, yard: Yard) -> None:
         with pytest.raises((TestbedError, MissingError)) as caught, yard.uut(Guest(self.broken()), "g"):
             pytest.fail("it is up")
         assert str(caught.value)

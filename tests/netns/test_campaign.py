@@ -92,11 +92,11 @@ def test_two_at_once_both_say_so_and_a_third_waits_until_they_have_ended(start, 
     other = start("run", "netns-3", "quick", "-o", second, *bridge, *settings(repetitions=1, streams=1))
     wait_for(lambda: stored(second) >= 1, 60)
     waited = netbench("run", "netns", "quick", "--wait", "-o", third, *bridge)
-    said = [process.communicate(timeout=60)[0] for process in (one, other)]
+    printed = [process.communicate(timeout=60)[0] for process in (one, other)]
     assert [one.returncode, other.returncode, waited.returncode] == [0, 0, 0]
-    assert f"process id {other.pid}, topology netns-3" in said[0]
-    assert f"process id {one.pid}, topology netns" in said[1]
-    assert all(text.rstrip().splitlines()[-2].count("other-campaign") == 1 for text in said)
+    assert f"process id {other.pid}, topology netns-3" in printed[0]
+    assert f"process id {one.pid}, topology netns" in printed[1]
+    assert all(text.rstrip().splitlines()[-2].count("other-campaign") == 1 for text in printed)
     assert f"waiting until netbench with process id {one.pid} (topology netns) has ended" in waited.stdout
     assert "other-campaign" not in waited.stdout
 
@@ -216,8 +216,8 @@ def test_clean_undoes_what_a_killed_run_left(results, start):
     campaign.kill()
     campaign.communicate(timeout=20)
     assert Path("/run/netns/nb-netns-uut").exists()
-    told = netbench("clean", "--dry-run").stdout
-    assert "would be undone: ip netns add nb-netns-uut" in told
+    output = netbench("clean", "--dry-run").stdout
+    assert "would be undone: ip netns add nb-netns-uut" in output
     assert Path("/run/netns/nb-netns-uut").exists()
     assert netbench("clean").returncode == 0
     assert netbench("clean").stdout == "nothing to clean up\n"

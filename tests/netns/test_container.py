@@ -290,7 +290,7 @@ def test_a_domain_of_libvirts_has_its_cpus_and_its_share(tmp_path):
 @pytest.mark.parametrize(
     ("program", "why"), [("libvirtd", "its libvirtd has ended"), ("libvirt_lxc", "libvirt's domain has ended")]
 )
-def test_a_domain_whose_libvirt_is_killed_says_so_and_is_ended(program, why):
+def test_a_domain_whose_libvirt_is_killed_reports_so_and_is_ended(program, why):
     with fresh_yard("nbt-killed") as yard:
         with yard.uut(Guest(Container(ContainerOptions(runtime="libvirt"))), "g") as active:
             (pid,) = (process.pid for process in all_processes() if process.name == program)
@@ -305,23 +305,6 @@ def given(active: ActiveGuest) -> str:
     except TestbedError as error:
         return str(error)
     return ""
-
-
-@needs_libvirt
-def test_a_campaign_with_a_domain_of_libvirts_counts_to_the_frame(results, tmp_path):
-    limited = {"host_cpus": [usable_cpus()[-1]], "cpu_limit": "50%"}
-    uuts = [
-        {"name": name, "kind": "container", "runtime": "libvirt", "forward": forward, **more}
-        for name, forward, more in (("plain", "bridge", {}), ("router", "route", limited))
-    ]
-    wanted = topology(1, uuts, name="nbt-lxc").model_dump(mode="json", exclude_none=True)
-    (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
-    done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *FEW)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [row["uut"] for row in rows(results)] == ["plain", "router"]
-    for row in rows(results):
-        assert row["sent_frames"] == row["received_frames"] == str(FEW_FRAMES), row
-        assert (row["unexplained_frames"], row["lost_at"], verdict_of(row)) == ("0", "", "valid"), row
 
 
 def kept() -> list[str]:

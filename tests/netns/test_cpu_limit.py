@@ -45,9 +45,11 @@ def start_in(group: Path, *arguments: object) -> "subprocess.Popen[str]":
 
 def test_a_loop_in_the_kernel_leaves_cpu_time_for_what_ends_it(group: Path, tmp_path: Path) -> None:
     campaign = start_in(group, "run", "netns", "quick", "-o", tmp_path / "o", "--uut", "bridge", *SMALL, *NAPI)
-    said, _ = campaign.communicate(timeout=60)
+    reported, _ = campaign.communicate(timeout=60)
     assert campaign.returncode == 0
-    assert "A control group limits the CPU time of netbench to 30% of a CPU in each 100 ms" in " ".join(said.split())
+    assert "A control group limits the CPU time of netbench to 30% of a CPU in each 100 ms" in " ".join(
+        reported.split()
+    )
     (row,) = rows(tmp_path / "o")
     assert row["verdict"] == "invalid"
     assert "tester-disturbed" in row["reasons"].split(";")

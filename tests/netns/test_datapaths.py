@@ -104,7 +104,7 @@ def test_what_redirects_frames_goes_past_rules_at_the_ingress_nic(yard, way):
         assert yard.forwarded(active, yard.paths[0]) == (FRAMES * 3 // 4 if way in ("bridge", "route") else FRAMES)
 
 
-def test_xdp_is_native_where_the_other_end_takes_frames_and_says_so_where_not(yard):
+def test_xdp_is_native_where_the_other_end_takes_frames_and_reports_so_where_not(yard):
     (path, _), facts = yard.paths, {}
     with yard.uut(made("xdp"), "u", (path,)) as active:
         facts["auto"] = active.ready.facts["xdp"]
@@ -129,7 +129,7 @@ def trouble(active) -> str:
         pytest.param("ovs", "ovs-vswitchd", "ovs-vswitchd has ended with exit code -9", marks=needs_ovs),
     ],
 )
-def test_that_what_forwards_has_died_is_told_and_the_uut_can_come_again(yard, way, word, message):
+def test_that_what_forwards_has_died_is_reported_and_the_uut_can_come_again(yard, way, word, message):
     with yard.uut(made(way), "u", yard.paths) as active:
         active.uut.read()
         (pid,) = pids_in("nb-nbt-ways-uut", word)
@@ -158,12 +158,12 @@ def test_every_frame_of_a_campaign_is_accounted_for(results, size, tmp_path):
         if row["intended_fps"] and float(row["intended_fps"]) == 2000:
             assert (verdict_of(row), lost, received) == ("valid", 0, FEW_FRAMES), row
         elif lost:
-            assert "between" not in row["lost_at"], f"a counter says where: {row}"
+            assert "between" not in row["lost_at"], f"a counter names the place: {row}"
 
 
 @needs_ovs
 @needs_lxc
-def test_the_demo_tells_its_uuts_apart_places_every_loss_and_has_a_neighbour_at_work(results):
+def test_the_demo_reports_its_uuts_apart_places_every_loss_and_has_a_neighbour_at_work(results):
     output = [*FEW, *settings(loads="800fps,450kfps", duration="250ms")]
     done = netbench("run", "netns-demo", "demo", "-o", results, *output)
     measured = {(row["uut"], row["scenario"], float(row["intended_fps"])): row for row in rows(results)}

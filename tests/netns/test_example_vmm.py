@@ -42,10 +42,10 @@ def test_a_campaign_with_its_neighbours_and_a_report(installed, topology, result
     assert "A network namespace of this machine" in netbench("list").stdout
     chosen = [*FEW, *settings(loads="800fps", duration="250ms")]
     scenarios = settings(scenarios="[dedicated, shared-idle, {network: [500fps]}]")
-    told = netbench("run", topology, "quick", "--dry-run", *chosen, *scenarios).stdout
+    output = netbench("run", topology, "quick", "--dry-run", *chosen, *scenarios).stdout
     for wanted in ("ip netns add nb-RUN-uut-space", "type veth peer nb-vi-s1", "guest: ip address add 198.18.1.1/24"):
-        assert wanted in told
-    assert "neighbour second of UUT space (namespace)" in told
+        assert wanted in output
+    assert "neighbour second of UUT space (namespace)" in output
     done = netbench("run", topology, "quick", "-o", results, *chosen, *scenarios)
     assert done.returncode == 0, done.stderr
     found = rows(results)
@@ -56,5 +56,5 @@ def test_a_campaign_with_its_neighbours_and_a_report(installed, topology, result
 
 def test_losses_are_placed_to_the_frame(installed, tmp_path):
     spec = UutSpec.model_validate({"name": "space", "kind": "namespace", "forward": "route"})
-    said = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
-    assert said == {breakage.name: (SENT, breakage.lost, 0, breakage.kinds) for breakage in [*BREAKAGES, NOTHING]}
+    reported = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
+    assert reported == {breakage.name: (SENT, breakage.lost, 0, breakage.kinds) for breakage in [*BREAKAGES, NOTHING]}

@@ -109,7 +109,7 @@ def test_each_fault_costs_its_own_trial_with_its_reason(results, start):
         if verdict != "invalid":
             assert (row["received_frames"], row["lost_frames"]) == ("3000", "0"), (fault, row)
         if reason == "capture-failed":
-            assert (row["received_frames"], row["lost_frames"]) == ("", ""), f"after {fault} nobody knows"
+            assert (row["received_frames"], row["lost_frames"]) == ("", ""), f"unknown after {fault}"
         of_next = (undisturbed["sent_frames"], undisturbed["received_frames"], verdict_of(undisturbed))
         assert of_next == ("3000", "3000", "valid"), (f"the trial after: {fault}", undisturbed)
     by_name = dict(zip(FAULTS, found[::2], strict=True))

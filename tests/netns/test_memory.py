@@ -26,7 +26,7 @@ SHORT = {
 # the next 400. malloc may keep a freed window of the capture (4 MB, once for a thread) at any time, so that what
 # grows by the trial is what grows in each of several stretches.
 WARM_UP, STRETCHES, TRIALS = 260, 4, 35
-# Once, when answers of the kernel were kept that nobody asked for any more, it was 60 kB a trial.
+# With unread answers of the kernel kept in memory, it was 60 kB a trial.
 MOST_KB_A_TRIAL = 8
 
 

@@ -29,7 +29,7 @@ def test_a_namespace_of_the_same_name_is_left_alone(results):
     try:
         done = netbench("run", "netns", "quick", "-o", results, *FEW)
         assert done.returncode == 4
-        assert "nb-netns-sink is there already and not netbench's" in done.stderr
+        assert "nb-netns-sink exists already and is not netbench's" in done.stderr
         assert [path.name for path in Path("/run/netns").glob("nb-netns-*")] == ["nb-netns-sink"]
         assert not results.exists()
     finally:
@@ -88,7 +88,7 @@ def test_a_uut_that_cannot_be_ended_is_undone_all_the_same(monkeypatch):
         assert "nb-br-s1" not in subprocess.run(listing, capture_output=True, text=True, check=True).stdout
 
 
-def test_a_damaged_journal_is_named_and_stops_nobody(results):
+def test_a_damaged_journal_is_named_and_stops_no_one(results):
     damaged = STATE_DIRECTORY / "journals" / "garbage-000000000000.jsonl"
     damaged.parent.mkdir(parents=True, exist_ok=True)
     damaged.write_bytes(b'{"topology": "x"}\n\xff\xfe\x00{{{\n')

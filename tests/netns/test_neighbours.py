@@ -144,7 +144,7 @@ def test_a_load_that_dies_costs_an_attempt_at_its_trial_and_no_other(results, st
         "cpu-heavy": ("valid", "1"),
     }
     failed = [event["reasons"] for event in events(results) if event["kind"] == "trial-finished" and event["reasons"]]
-    [why] = [told for told in failed if "neighbour-load-failed" in str(told)]
+    [why] = [output for output in failed if "neighbour-load-failed" in str(output)]
     assert "neighbour second: its load `stress-ng --cpu 1`" in why[0]
     assert loads() == []
 

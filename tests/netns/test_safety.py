@@ -65,7 +65,7 @@ def test_an_address_is_refused_unless_named(lab):
 
     assert "carries the address 2001:db8::1/64" in message
     assert "198.18.0.1" not in message
-    assert "Name a port that nothing else uses, here: nbt-b" in message
+    assert "Use a port that nothing else uses, here: nbt-b" in message
     assert "list it under `addresses` of this port" in message
     refuse_unsafe_port("nbt-a", ["198.18.0.1/24", "2001:db8::1"], netns=lab)
 
@@ -282,7 +282,7 @@ def test_loopback(lab):
 
 
 def test_an_interface_that_is_elsewhere(lab):
-    assert "there are: lo, nbt-a, nbt-b" in refusal(lab, "nbt-c")
+    assert "its interfaces: lo, nbt-a, nbt-b" in refusal(lab, "nbt-c")
 
 
 def test_what_lies_below_in_another_namespace_is_not_looked_for_here(lab):
@@ -327,20 +327,20 @@ SESSION = "carries an SSH session to this host"
 def test_the_nic_that_holds_the_address_of_the_ssh_session(lab):
     ip(lab, "address", "add", "198.18.0.1/24", "dev", "nbt-a")
 
-    told = inside(lab, ASK, SSH_CONNECTION="203.0.113.9 50000 198.18.0.1 22").splitlines()
+    shown = inside(lab, ASK, SSH_CONNECTION="203.0.113.9 50000 198.18.0.1 22").splitlines()
 
-    assert f"nbt-a|{SESSION}" in told
-    assert "nbt-b" in told
+    assert f"nbt-a|{SESSION}" in shown
+    assert "nbt-b" in shown
 
 
 def test_the_nic_that_leads_to_the_ssh_client(lab):
     ip(lab, "address", "add", "198.18.0.1/24", "dev", "nbt-a")
     ip(lab, "route", "add", "203.0.113.9/32", "dev", "nbt-b")
 
-    told = inside(lab, ASK, SSH_CONNECTION="203.0.113.9 50000 198.18.0.1 22").splitlines()
+    shown = inside(lab, ASK, SSH_CONNECTION="203.0.113.9 50000 198.18.0.1 22").splitlines()
 
-    assert f"nbt-a|{SESSION}" in told
-    assert f"nbt-b|carries the route to 203.0.113.9/32 (IPv4, table main)|{SESSION}" in told
+    assert f"nbt-a|{SESSION}" in shown
+    assert f"nbt-b|carries the route to 203.0.113.9/32 (IPv4, table main)|{SESSION}" in shown
 
 
 def test_an_established_connection_to_the_ssh_port_without_its_variable(lab):

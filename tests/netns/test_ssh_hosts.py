@@ -57,7 +57,7 @@ SILENCE_S = SshSpec("").silence_limit  # after so long without messages, a host 
 def lacking(*tools: str) -> pytest.MarkDecorator:
     """Skip where this machine, which emulates the hosts, lacks one of these commands."""
     there = all(map(shutil.which, tools))
-    return pytest.mark.skipif(not there, reason=f"needs {', '.join(tools)}: `netbench doctor` says how to add it")
+    return pytest.mark.skipif(not there, reason=f"needs {', '.join(tools)}: see `netbench doctor`")
 
 
 def limits() -> dict[str, Any]:
@@ -146,12 +146,12 @@ class Lab:
 
     def programs(self, name: str) -> set[int]:
         """The ids of the BPF programs that the processes of sinks on a server hold (proc_pid_fdinfo(5))."""
-        told = "".join(
+        shown = "".join(
             info.read_text()
             for pid in pids_in(self.namespaces[name], bpf_worker.__name__)
             for info in Path(f"/proc/{pid}/fdinfo").iterdir()
         )
-        return {int(number) for number in re.findall(r"^prog_id:\t(\d+)$", told, re.MULTILINE)}
+        return {int(number) for number in re.findall(r"^prog_id:\t(\d+)$", shown, re.MULTILINE)}
 
     def wait_until_left_alone(self, limit_s: float) -> None:
         assert wait_until(lambda: not any(self.left(name) for name in LAB["hosts"]), limit_s, 0.2), {
@@ -242,10 +242,8 @@ def test_three_sources_and_three_sinks_on_six_hosts_and_the_uut_on_a_seventh(res
     skews = sorted(
         (float(row["start_skew_us"]), float(row["start_skew_bound_us"])) for row in found if row["uut"] == "bridge"
     )
-    assert skews[0] == (0.0, 0.0), "they are told from the first one"
-    assert all(bound > 0 for _, bound in skews[1:]), (
-        "all have one clock here, but nobody at the end of a connection knows"
-    )
+    assert skews[0] == (0.0, 0.0), "they are relative to the first one"
+    assert all(bound > 0 for _, bound in skews[1:]), "all have one clock here, but over a connection this is unknown"
 
 
 @pytest.fixture
@@ -275,8 +273,8 @@ def test_what_is_lost_in_containers_on_another_machine_is_placed_there(stub, tmp
             with testbed.uut(uut) as active:
                 there = {"uut": active.uut.site.machine.host()}
                 breakages = [in_it, before] if uut.name == "lxc" else [in_it]
-                said = measured_on(testbed, uut, active, breakages, tmp_path, there)
-            assert said == {breakage.name: breakage.outcome for breakage in [*breakages, NOTHING]}, uut.name
+                reported = measured_on(testbed, uut, active, breakages, tmp_path, there)
+            assert reported == {breakage.name: breakage.outcome for breakage in [*breakages, NOTHING]}, uut.name
     assert stub.containers() == {}
 
 
@@ -296,8 +294,8 @@ def test_a_container_of_libvirts_and_the_copy_of_a_domain_that_is_defined_there(
             for uut in topology.uuts:
                 with testbed.uut(uut) as active:
                     there = {"uut": active.uut.site.machine.host()}
-                    said = measured_on(testbed, uut, active, [in_it], tmp_path, there)
-                assert said == {breakage.name: breakage.outcome for breakage in [in_it, NOTHING]}, uut.name
+                    reported = measured_on(testbed, uut, active, [in_it], tmp_path, there)
+                assert reported == {breakage.name: breakage.outcome for breakage in [in_it, NOTHING]}, uut.name
         assert domains(connection) == before
         connection.close()
 
@@ -336,16 +334,16 @@ def test_the_client_of_trex_is_brought_to_the_host_of_a_source_and_asks_the_serv
         campaign.send_signal(signal.SIGINT)
         _, stderr = campaign.communicate(timeout=60)
         assert campaign.returncode == 130, stderr
-        said, _ = server.communicate()
-    assert [owner for _, owner in json.loads(said)] == ["", ""]
+        reported, _ = server.communicate()
+    assert [owner for _, owner in json.loads(reported)] == ["", ""]
     assert re.search(r"TRex v3\.08, lbr-trex-client ", (results / "manifest.json").read_text())
     lab.wait_until_left_alone(SILENCE_S)
 
 
 @pytest.mark.skipif(bool(NO_PACKAGE), reason=NO_PACKAGE)
 def test_a_killed_controller_leaves_no_trex_on_its_hosts(lab, results, start):
-    told = [*LONG, *settings(generator=f"{{kind: trex, path: {PACKAGE}}}")]
-    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "drops", *told, netns=lab.namespaces[""])
+    shown = [*LONG, *settings(generator=f"{{kind: trex, path: {PACKAGE}}}")]
+    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "drops", *shown, netns=lab.namespaces[""])
     wait_for(lambda: is_measuring(results), 60)
     assert SERVER in "\n".join(lab.left("source"))
     campaign.kill()
@@ -388,8 +386,8 @@ def test_a_host_that_is_given_longer_to_answer_is_not_lost_in_that_time(lab, res
     for host in topology["hosts"].values():
         host["answer_limit"] = "40s"
     (tmp_path / "patient.yaml").write_text(yaml_text(topology))
-    told = ("run", tmp_path / "patient.yaml", "quick", "-o", results, "--uut", "drops", *LONG)
-    campaign = start(*told, netns=lab.namespaces[""])
+    shown = ("run", tmp_path / "patient.yaml", "quick", "-o", results, "--uut", "drops", *LONG)
+    campaign = start(*shown, netns=lab.namespaces[""])
     wait_for(lambda: is_measuring(results), 60)
     time.sleep(1)  # its source has begun to send
     with lab.cut_off("source"):
@@ -426,7 +424,7 @@ def test_what_serves_a_host_or_guards_it_is_killed_and_the_trial_is_made_again(l
     assert guards
     for pid in (*guards, *lab.connections("sink"), *lab.connections("uut")):
         os.kill(pid, signal.SIGKILL)
-    assert wait_until(lambda: counting.isdisjoint(programs()), SILENCE_S), "nobody counts there any more"
+    assert wait_until(lambda: counting.isdisjoint(programs()), SILENCE_S), "no process counts there any more"
     _, stderr = campaign.communicate(timeout=120)
     assert campaign.returncode == 0, stderr
     assert any(reason.startswith("host-lost: host ") for reason in reasons_told(results)), reasons_told(results)
@@ -434,11 +432,11 @@ def test_what_serves_a_host_or_guards_it_is_killed_and_the_trial_is_made_again(l
     lab.wait_until_left_alone(SILENCE_S)
 
 
-def test_a_guard_that_is_killed_after_the_last_trial_is_told_and_the_next_run_undoes_what_it_has_left(
+def test_a_guard_that_is_killed_after_the_last_trial_is_reported_and_the_next_run_undoes_what_it_has_left(
     lab, results, start
 ):
-    told = ("quick", "--uut", "bridge", *LONG, "-o")
-    campaign = start("run", lab.file, *told, results, netns=lab.namespaces[""])
+    shown = ("quick", "--uut", "bridge", *LONG, "-o")
+    campaign = start("run", lab.file, *shown, results, netns=lab.namespaces[""])
     wait_for(lambda: is_measuring(results), 60)
     guards = lab.guards("source")
     wait_for(lambda: stored(results) == 1, 60)
@@ -449,7 +447,7 @@ def test_a_guard_that_is_killed_after_the_last_trial_is_told_and_the_next_run_un
     assert re.search("host source: its SSH connection ended: .* or, if that was killed, by the next run there", stderr)
     assert [row["received_frames"] for row in measured(results)] == ["2000"]
     assert any("/journals/" in line for line in lab.left("source"))
-    again = netbench("run", lab.file, *told, results.with_name("again"), netns=lab.namespaces[""])
+    again = netbench("run", lab.file, *shown, results.with_name("again"), netns=lab.namespaces[""])
     assert again.returncode == 0, again.stderr
     lab.wait_until_left_alone(SILENCE_S)
 
@@ -458,7 +456,7 @@ def test_a_guard_that_is_killed_after_the_last_trial_is_told_and_the_next_run_un
     ("host", "program", "package"),
     [("sink", "tcpdump", "tcpdump"), ("source", "ethtool", "ethtool"), ("uut", "setpriv", "util-linux")],
 )
-def test_a_command_that_a_host_lacks_is_told_before_anything_is_measured(lab, results, host, program, package):
+def test_a_command_that_a_host_lacks_is_reported_before_anything_is_measured(lab, results, host, program, package):
     found = shutil.which(program, path=search_path())
     # A program that may not be executed is not found.
     lab.run_on(host, f"touch /run/none; mount --bind /run/none {found}")
@@ -472,15 +470,15 @@ def test_a_command_that_a_host_lacks_is_told_before_anything_is_measured(lab, re
     lab.wait_until_left_alone(SILENCE_S)
 
 
-def test_a_host_whose_disk_is_full_says_so_with_the_first_probe(lab, results):
+def test_a_host_whose_disk_is_full_reports_so_with_the_first_probe(lab, results):
     with lab.full("sink"):
         done = netbench("run", lab.file, "quick", "-o", results, "--uut", "bridge", *FEW, netns=lab.namespaces[""])
     assert done.returncode == 1, done.stderr
     (row,) = rows(results)
     assert row["reasons"] == "uut-failed"
-    told = next(event["why"] for event in events(results) if event["kind"] == "uut-failed")
-    assert "not ready: no space left for /var/tmp/netbench-far-" in told
-    assert told.endswith("on host sink; free some there")
+    shown = next(event["why"] for event in events(results) if event["kind"] == "uut-failed")
+    assert "not ready: no space left for /var/tmp/netbench-far-" in shown
+    assert shown.endswith("on host sink; free some there")
     lab.wait_until_left_alone(SILENCE_S)
 
 
@@ -497,14 +495,14 @@ def refused(lab: Lab, tmp_path: Path, **changes: object) -> str:
     return done.stderr
 
 
-def test_hosts_that_cannot_be_reached_are_told_before_anything_is_measured(lab, tmp_path):
+def test_hosts_that_cannot_be_reached_are_reported_before_anything_is_measured(lab, tmp_path):
     other = tmp_path / "known_hosts"
     known = Path(yaml_value(lab.file.read_text())["hosts"]["sink"]["known_hosts"]).read_text().splitlines()
     other.write_text(known[0].split()[0] + " " + " ".join(known[1].split()[1:]) + "\n")
     assert "the host key is unknown, or differs from the known one" in refused(lab, tmp_path, known_hosts=str(other))
     assert "Connection refused" in refused(lab, tmp_path, ssh_port=23)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
-    assert "no key that the agent or the topology offers is accepted there" in refused(
+    assert "the host accepts neither a key of the agent or the topology, nor the password" in refused(
         lab, tmp_path, key=str(tmp_path / "key")
     )
     assert "there is no variable NO_SUCH" in refused(lab, tmp_path, password={"env": "NO_SUCH"})
@@ -520,7 +518,7 @@ def test_the_port_that_carries_the_connection_is_refused(lab, tmp_path):
     assert "carries an SSH session to this host" in done.stderr
 
 
-def test_doctor_looks_at_all_hosts_and_tells_what_each_lacks(lab, tmp_path):
+def test_doctor_looks_at_all_hosts_and_reports_what_each_lacks(lab, tmp_path):
     done = netbench("doctor", lab.file, netns=lab.namespaces[""])
     for name in LAB["hosts"]:
         assert f"{name} (10.25.45." in done.stdout

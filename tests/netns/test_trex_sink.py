@@ -31,10 +31,10 @@ def measured(tmp_path: Path, uut: str, *options: str, **generator: object) -> li
     """The rows of a campaign whose sources and sinks are TRex's, on a server that netbench starts."""
     (tmp_path / "trex.yaml").write_text(TOPOLOGY)
     words = {"kind": "trex", "path": PACKAGE, **generator}
-    told = "{" + ", ".join(f"{name}: {value}" for name, value in words.items()) + "}"
+    output = "{" + ", ".join(f"{name}: {value}" for name, value in words.items()) + "}"
     done = netbench(
         *("run", tmp_path / "trex.yaml", "quick", "--uut", uut, "-o", tmp_path / "results", *SLOW),
-        *("--set", f"generator={told}", "--set", "sink=trex", *options),
+        *("--set", f"generator={output}", "--set", "sink=trex", *options),
         timeout_s=280,
     )
     assert done.returncode == 0, done.stderr + done.stdout

@@ -154,8 +154,8 @@ def fresh_yard(name: str = "nbt-side") -> Iterator[Yard]:
 def processes(host: Host) -> list[tuple[int, str]]:
     """The processes of a machine and their commands, without kernel threads and the process that lists them."""
     tell = 'for one in /proc/[0-9]*; do echo "${one#/proc/} $(tr "\\0\\n" "  " <$one/cmdline)"; done'
-    told = run_checked(host, ["sh", "-c", tell])
-    split = (line.partition(" ") for line in told.splitlines())
+    output = run_checked(host, ["sh", "-c", tell])
+    split = (line.partition(" ") for line in output.splitlines())
     return [(int(pid), words) for pid, _, words in split if words.strip() and "cmdline" not in words]
 
 

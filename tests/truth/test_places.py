@@ -76,5 +76,5 @@ AT_A_ROUTER = [
 @pytest.mark.parametrize(("forward", "breakages"), [("bridge", ON_A_BRIDGE), ("route", AT_A_ROUTER)])
 def test_the_right_hop_is_named_with_the_right_count(forward, breakages, tmp_path):
     spec = next(uut for uut in load_shipped("netns").uuts if uut.name == forward)
-    said = measured(load_shipped("netns"), spec, breakages, tmp_path)
-    assert said == {breakage.name: breakage.said for breakage in [*breakages, NOTHING]}
+    reported = measured(load_shipped("netns"), spec, breakages, tmp_path)
+    assert reported == {breakage.name: breakage.outcome for breakage in [*breakages, NOTHING]}

@@ -19,7 +19,7 @@ FRAME = 60  # bytes without FCS, as a shaper counts them
 OFFERED_FPS = 20_000
 
 
-def test_a_queue_is_no_throughput_and_its_frames_are_told(tmp_path):
+def test_a_queue_is_no_throughput_and_its_frames_are_reported(tmp_path):
     topology = load_shipped("netns")
     spec = next(uut for uut in topology.uuts if uut.name == "route")
     rate = f"rate {FORWARDED_FPS * FRAME * 8}bit burst {2 * FRAME} limit {QUEUE * FRAME}"

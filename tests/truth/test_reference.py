@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netbench.config.document import yaml_text
 from netbench.uut.reference import DropRule
-from tests.commands import PATIENT, netbench, rows, verdict_of
+from tests.commands import PATIENT, netbench, rows, settings, verdict_of
+from tests.unit.inputs import topology
 
 SEED = 20111
 STREAMS = 3
@@ -27,41 +29,16 @@ def test_the_formula_counts_what_a_counter_would(drop, frames):
 @pytest.mark.root
 @pytest.mark.parametrize("forward", ["bridge", "route"])
 def test_loss_is_exact_to_the_frame(tmp_path, forward):
-    topology = tmp_path / "truth.yaml"
-    uuts = "\n".join(
-        f"  - {{name: drops-{k}-of-{n}, kind: reference, forward: {forward}, drop: {{k: {k}, n: {n}}}}}"
+    uuts = [
+        {"name": f"drops-{k}-of-{n}", "kind": "reference", "forward": forward, "drop": {"k": k, "n": n}}
         for k, n in DROPS
-    )
-    hosts = "hosts: {source: {}, uut: {}, sink: {}}\n"
-    links = "".join(
-        f"  - {{ends: [{ends}], rate: 1Gbit/s}}\n"
-        for s in range(1, STREAMS + 1)
-        for ends in (f"source/tx{s}, uut/in{s}", f"uut/out{s}, sink/rx{s}")
-    )
-    endpoints = "".join(
-        f"  - {{name: s{s}, source: source/tx{s}, ingress: uut/in{s}, egress: uut/out{s}, sink: sink/rx{s}}}\n"
-        for s in range(1, STREAMS + 1)
-    )
-    topology.write_text(f"{hosts}links:\n{links}streams:\n{endpoints}uuts:\n{uuts}\n")
+    ]
+    wanted = topology(STREAMS, uuts, name="truth").model_dump(mode="json", exclude_none=True)
+    (tmp_path / "truth.yaml").write_text(yaml_text(wanted))
     sizes = random.Random(SEED + STREAMS).sample(range(65, 1518), 1)
-    done = netbench(
-        "run",
-        topology,
-        "quick",
-        "-o",
-        tmp_path / "results",
-        "--set",
-        f"frame_sizes=64,{sizes[0]},1518",
-        "--set",
-        "loads=9973fps",
-        "--set",
-        "repetitions=1",
-        "--set",
-        "duration=211ms",
-        *PATIENT,
-        "--set",
-        "drain_limit=1s",
-    )
+    chosen = settings(frame_sizes=f"64,{sizes[0]},1518", loads="9973fps", repetitions=1, duration="211ms")
+    limits = [*PATIENT, *settings(drain_limit="1s")]
+    done = netbench("run", tmp_path / "truth.yaml", "quick", "-o", tmp_path / "results", *chosen, *limits)
     assert done.returncode == 0, done.stderr
     found = rows(tmp_path / "results")
     assert len(found) == len(DROPS) * 3 * STREAMS

@@ -13,7 +13,7 @@ RING = re.compile(r"ingress NIC \(receive ring full\)=(\d+)")
 LOADS = "20000fps,max"
 
 
-def test_what_a_ring_had_no_room_for_and_what_the_uut_dropped_are_told_apart(tmp_path):
+def test_what_a_ring_had_no_room_for_and_what_the_uut_dropped_are_reported_apart(tmp_path):
     wanted = settings(frame_sizes="64,65,571,1518", loads=LOADS, repetitions=1, duration="300ms")
     more = [*settings(generator="afpacket", drain_limit="1s"), *PATIENT]
     done = netbench("run", "netns", "quick", "-o", tmp_path / "o", "--uut", "drops-7-of-100", *wanted, *more)

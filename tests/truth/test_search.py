@@ -51,7 +51,11 @@ def found_in(results):
 
 @pytest.mark.parametrize("forward", ["bridge", "route"])
 def test_ndr_and_pdr_are_those_of_the_limit(tmp_path, forward):
-    """Within 1 %; the width of the search may be half of that."""
+    """Within 1 %; the width of the search may be half of that.
+
+    A source that is late at the end of a trial offers less than the requested load, and the lower bound is what it
+    offered. The upper bound is the next load above the requested one, so it may be farther away.
+    """
     lab = tmp_path / "limited.yaml"
     lab.write_text(LAB.format(forward=forward, fps=FPS, burst=BURST))
     done = netbench("search", lab, "-o", tmp_path / "results", *SHORT, timeout_s=240)
@@ -63,7 +67,8 @@ def test_ndr_and_pdr_are_those_of_the_limit(tmp_path, forward):
     for search in found:
         truth = (FPS + BURST / TRIAL_S) / (1 - search["loss_ratio"])
         assert search["state"] == "found", search
-        assert 0.99 * truth <= search["lower_fps"] <= search["upper_fps"] <= 1.01 * truth, search
+        assert 0.99 * truth <= search["lower_fps"] <= 1.01 * truth, search
+        assert 0.99 * truth <= search["upper_fps"] <= 1.03 * truth, search
 
 
 @pytest.mark.skipif(not shutil.which("lxc-start"), reason="needs LXC: apt-get install lxc")
@@ -116,7 +121,7 @@ def test_searches_that_cannot_succeed_end(tmp_path):
     lab.write_text(text)
     done = netbench("search", lab, "-o", tmp_path / "dead", *SHORT, "--set", "frame_sizes=64")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "not even at the lowest load tried" in done.stdout
+    assert "even at the lowest load tried" in done.stdout
     lab.write_text(text.replace("{k: 1, n: 1}", "{k: 0, n: 7}"))
     done = netbench(
         "search", lab, "-o", tmp_path / "free", *SHORT, *settings(frame_sizes=64, schedule__highest="3000fps")

@@ -95,7 +95,7 @@ class Trial:
     def __init__(self, host, tmp_path, *, frame_size=64, stamps=USUAL, frames=FRAMES, keep=False, far=False):
         """`far`: the sink bpf counts by a process, as on another host."""
         self.host, self.stamps, size = host, stamps, frame_size
-        self.hosts = host, Far(host.outside, host.netns) if far else host
+        self.hosts = host, Far(host._host, host.netns) if far else host
         self.traffic = Traffic(
             "s1", "02:00:00:00:00:01", "02:00:00:00:00:02", PATH.src_ip, PATH.dst_ip, size, frames, 1, 1, 1
         )

@@ -95,7 +95,7 @@ def stored(
 ) -> Path:
     """Return the result directory of a campaign; `manifest` has the entries that differ from other campaigns."""
     asked = asked or profile()
-    told = {
+    output = {
         **MANIFEST,
         "planned_trials": results.planned_trials,
         "uuts": list(results.uuts),
@@ -104,7 +104,7 @@ def stored(
         **manifest,
     }
     directory = ResultDirectory(path)
-    with directory.created(lab or topology(), asked, told), closing(Store.open(directory.store)) as store:
+    with directory.created(lab or topology(), asked, output), closing(Store.open(directory.store)) as store:
         for index, result in enumerate(results.trials):
             store.add(replace(result, spec=replace(result.spec, index=index)))
         for uut, facts in results.facts.items():

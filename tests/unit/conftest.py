@@ -25,8 +25,8 @@ def command(monkeypatch, capsys):
         finally:
             for signum, handler in handlers.items():
                 signal.signal(signum, handler)
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        reported = capsys.readouterr()
+        return code, reported.out, reported.err
 
     return run
 

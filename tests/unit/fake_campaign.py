@@ -53,9 +53,9 @@ class FakeTestbed:
         self.behaviours: dict[str, list[Behaviour]] = {}
         self.usual = Behaviour()  # where none is given
         self.refusals: dict[str, list[str]] = {}
-        self.told: dict[str, list[dict[str, str]]] = {}  # facts, likewise
+        self.output: dict[str, list[dict[str, str]]] = {}  # facts, likewise
         self.company: list[OtherMeasurement] = []
-        self.said: list[str] = []  # remarks of its sources
+        self.reported: list[str] = []  # remarks of its sources
         self.port_warnings: list[str] = []
         self.hosts = {"uut": HostIdentity("Linux 6.1", None, None, "none", "none")}
         self._present = ""
@@ -130,7 +130,7 @@ class FakeTestbed:
         return {}
 
     def facts(self, active: ActiveGuest) -> Mapping[str, str]:
-        return _next(self.told.get(self._present, []), {})
+        return _next(self.output.get(self._present, []), {})
 
     def others(self) -> list[OtherMeasurement]:
         return self.company
@@ -149,7 +149,7 @@ class FakeTestbed:
         )
 
     def remarks(self) -> list[str]:
-        return self.said
+        return self.reported
 
     def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, NeighbourLoad] = {}) -> TrialSetup:
         return replace(self.fakes.setup, guests=guests, read_nics=self._read_nics, loads=loads)

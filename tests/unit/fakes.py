@@ -377,3 +377,15 @@ class FakeHost:
             return str(source)
         self.send(source, f"{directory}/{source.name}")
         return f"{directory}/{source.name}"
+
+
+class NetbenchCopied:
+    """A host over SSH to which netbench was copied; no other package is needed there."""
+
+    scratch = "/var/tmp/netbench-x"
+
+    def module_command(self, module: str, *arguments: str) -> list[str]:
+        return [module, *arguments]
+
+    def bring(self, package: str) -> None:
+        raise AssertionError(f"nothing here needs {package}")

@@ -153,7 +153,7 @@ def _mishap(noise: random.Random, one: TrialResult) -> TrialResult:
             foreign = Reason(ReasonKind.FOREIGN_FRAMES, NEIGHBOUR_STREAM, "12 frames of others at the sink")
             return replace(one, reasons=(foreign,))
         case 2 if second.streams:
-            unknown = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", "no valid trial in shared-idle tells the maximum")
+            unknown = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", "no valid trial in shared-idle shows the maximum")
             return replace(one, guests=(), reasons=(unknown,), machine_cpu_s=None, steps_s={})
     return one
 

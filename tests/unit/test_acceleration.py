@@ -7,14 +7,16 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
+from netbench.hosts.local import LocalHost
 from netbench.images.library import Image
 from netbench.vmm.qemu import acceleration
 from netbench.vmm.qemu.acceleration import Acceleration, choose, probe, remember, remembered
 from netbench.vmm.qemu.command import qemu_program
-from tests.unit.fakes import FakeHost
+from tests.unit.fakes import FakeHost, NetbenchCopied
 
 DONE = Completed((), 0, "", "")
 DIES = Acceleration("tcg", "/dev/kvm exists, but no guest boots under it: it died")
+HERE = LocalHost("here", "no-run")
 
 
 def image(digest="d1") -> Image:
@@ -24,21 +26,17 @@ def image(digest="d1") -> Image:
 
 
 @pytest.fixture
-def cache(tmp_path):
-    return tmp_path / "state" / "acceleration.json"
-
-
-@pytest.fixture
 def boot_id(monkeypatch, tmp_path):
-    """This boot of the machine, as a file."""
+    """This boot of the machine, as a file; results are stored beside it."""
     file = tmp_path / "boot_id"
     file.write_text("boot-1\n")
-    monkeypatch.setattr(acceleration, "_BOOT_ID", file)
+    monkeypatch.setattr(acceleration, "_BOOT_ID", str(file))
+    monkeypatch.setattr(acceleration, "CACHE", tmp_path / "state" / "acceleration.json")
     return file
 
 
 @pytest.fixture
-def machine(monkeypatch, tmp_path, cache, boot_id):
+def machine(monkeypatch, tmp_path, boot_id):
     """A machine with /dev/kvm and an image; `found` is the result of its probes, and `probed` lists them."""
 
     class Machine:
@@ -48,8 +46,8 @@ def machine(monkeypatch, tmp_path, cache, boot_id):
             self.probed: list[str] = []
             self.device = tmp_path / "kvm"
 
-        def choose(self, wanted="auto", name="micro", host=None) -> Acceleration:
-            return choose(wanted, host or FakeHost(is_here=True), tmp_path, name)
+        def choose(self, wanted="auto", name="micro", host=HERE) -> Acceleration:
+            return choose(wanted, host, tmp_path, name)
 
     here = Machine()
     here.device.touch()
@@ -64,52 +62,46 @@ def machine(monkeypatch, tmp_path, cache, boot_id):
         return here.found
 
     monkeypatch.setattr(acceleration, "KVM_DEVICE", here.device)
-    monkeypatch.setattr(acceleration, "CACHE", cache)
     monkeypatch.setattr(acceleration, "find_image", find)
     monkeypatch.setattr(acceleration, "probe", probe)
     monkeypatch.setattr(acceleration, "brought", lambda image, host: image)
     return here
 
 
-def test_what_was_found_is_remembered_of_each_image_until_the_next_boot(cache, boot_id):
-    assert remembered(cache, image()) is None
-    remember(cache, image(), DIES)
-    remember(cache, image("d2"), Acceleration("kvm"))
-    assert [remembered(cache, image(digest)) for digest in ("d1", "d2", "d3")] == [DIES, Acceleration("kvm"), None]
-    assert [path.name for path in cache.parent.iterdir()] == [cache.name], "nothing half-written is left"
+def test_results_are_remembered_of_each_image_until_the_next_boot(boot_id):
+    assert remembered(HERE, image()) is None
+    remember(HERE, image(), DIES)
+    remember(HERE, image("d2"), Acceleration("kvm"))
+    assert [remembered(HERE, image(digest)) for digest in ("d1", "d2", "d3")] == [DIES, Acceleration("kvm"), None]
     boot_id.write_text("boot-2\n")
-    assert remembered(cache, image()) is None
+    assert remembered(HERE, image()) is None
 
 
-NOTE = {"boot": "boot-1", "found": {"d1": {"accelerator": "kvm", "why": ""}}}
-WHOLE = json.dumps(NOTE)
+NOTE = {"boot": "boot-1\n", "found": {"accelerator": "kvm", "why": ""}}
 DAMAGED = [
-    *(WHOLE[:length] for length in range(len(WHOLE))),
+    *(json.dumps(NOTE)[:length] for length in (0, 1, 20)),
     *("[]", "5", "null", "\udcff", *(json.dumps({key: NOTE[key]}) for key in NOTE)),
     *(json.dumps({**NOTE, key: None}) for key in NOTE),
-    *(
-        json.dumps({**NOTE, "found": {"d1": outcome}})
-        for outcome in (None, 5, {"why": "x"}, {"accelerator": "kvm", "colour": "red"})
-    ),
+    *(json.dumps({**NOTE, "found": found}) for found in (5, {"why": "x"}, {"accelerator": "kvm", "colour": "red"})),
 ]
 
 
-def test_a_damaged_note_is_no_note(cache, boot_id):
-    cache.parent.mkdir()
-    cache.write_text(WHOLE)
-    assert remembered(cache, image()) == Acceleration("kvm")
+def test_a_damaged_note_is_no_note(boot_id):
+    remember(HERE, image(), Acceleration("kvm"))
+    (cache,) = acceleration.CACHE.parent.iterdir()
+    assert json.loads(cache.read_text()) == NOTE
     for text in DAMAGED:
         cache.write_bytes(text.encode(errors="surrogateescape"))
-        assert remembered(cache, image()) is None, text
-        remember(cache, image(), DIES)
-        assert remembered(cache, image()) == DIES, text
+        assert remembered(HERE, image()) is None, text
+        remember(HERE, image(), DIES)
+        assert remembered(HERE, image()) == DIES, text
 
 
-def test_a_note_that_cannot_be_written_is_only_not_there(tmp_path, boot_id):
+def test_a_note_that_cannot_be_written_is_missing(tmp_path, boot_id, monkeypatch):
     (tmp_path / "file").touch()
-    cache = tmp_path / "file" / "acceleration.json"
-    remember(cache, image(), DIES)
-    assert remembered(cache, image()) is None
+    monkeypatch.setattr(acceleration, "CACHE", tmp_path / "file" / "acceleration.json")
+    remember(HERE, image(), DIES)
+    assert remembered(HERE, image()) is None
 
 
 @pytest.mark.parametrize(
@@ -157,31 +149,24 @@ def test_kvm_that_is_wanted_works_or_is_an_error(machine):
         machine.choose("kvm")
 
 
-class SshMachine(FakeHost):
-    """A host over SSH, to which netbench was copied; it has /dev/kvm, and no result of a probe."""
-
-    scratch = "/var/tmp/netbench-x"
+class SshMachine(NetbenchCopied, FakeHost):
+    """A host over SSH that has /dev/kvm, and no result of a probe."""
 
     def run(self, argv, *, stdin="", timeout_s=30.0):
-        return Completed(tuple(argv), int(".json." in argv[-1]), "", "")
+        return Completed(tuple(argv), 0, "", "")
 
     def write(self, path, text):
         self.files[path] = text
 
-    def module_command(self, module, *arguments):
-        return [module, *arguments]
-
-    def bring(self, package):
-        raise AssertionError(package)
-
 
 def test_kvm_of_a_host_over_ssh_is_probed_and_remembered_there(machine):
     machine.found = DIES
-    host = SshMachine()
+    host = SshMachine(files={acceleration._BOOT_ID: "boot-7"})
     with pytest.raises(MissingError, match="accelerator: kvm is not possible"):
         machine.choose("kvm", host=host)
     assert machine.probed == ["d1"]
-    assert [json.loads(text)["accelerator"] for text in host.files.values()] == ["tcg"]
+    (note,) = (json.loads(text) for path, text in host.files.items() if ".json." in path)
+    assert (note["boot"], note["found"]["accelerator"]) == ("boot-7", "tcg")
 
 
 def test_kvm_of_a_vm_of_netbench_is_not_probed(machine):
@@ -189,7 +174,7 @@ def test_kvm_of_a_vm_of_netbench_is_not_probed(machine):
     assert machine.probed == []
 
 
-def test_a_probe_that_cannot_even_start_says_so(tmp_path):
+def test_a_probe_that_cannot_even_start_reports_so(tmp_path):
     """A FakeHost starts nothing."""
     found = probe(FakeHost({"mkdir": DONE}), image(), tmp_path)
     assert found.emulated

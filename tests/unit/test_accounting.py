@@ -303,23 +303,23 @@ def test_loss_beside_a_counter_that_may_have_been_reset_is_unexplained(counted):
 
 
 @pytest.mark.parametrize(
-    ("journey", "said", "dropped"),
+    ("journey", "reported", "dropped"),
     [
         (Journey(capture=300), 300, 300),
         (Journey(capture=10), 30, 10),  # foreign and flush frames pass its filter as well
         (Journey(rule=50, capture=10), 60, 10),  # it cannot drop what never came
     ],
 )
-def test_what_the_sink_dropped_of_a_stream_is_the_testers_loss(journey, said, dropped):
+def test_what_the_sink_dropped_of_a_stream_is_the_testers_loss(journey, reported, dropped):
     evidence = journey.evidence()
-    counts = account(replace(evidence, received=replace(evidence.received, dropped=said)))
+    counts = account(replace(evidence, received=replace(evidence.received, dropped=reported)))
     assert (counts.received_frames, counts.capture_dropped_frames) == (journey.received, dropped)
     assert (counts.lost_frames, counts.unexplained_frames) == (journey.rule, 0)
     assert sum(lost_at(counts).values()) == journey.rule
 
 
 @pytest.mark.parametrize(("journey", "lost"), [(Journey(), 0), (Journey(uut=7), None), (Journey(capture=7), None)])
-def test_what_nobody_knows_of_the_sink_is_not_the_uuts_loss(journey, lost):
+def test_what_no_one_knows_of_the_sink_is_not_the_uuts_loss(journey, lost):
     evidence = journey.evidence()
     counts = account(replace(evidence, received=replace(evidence.received, dropped=None)))
     assert (counts.lost_frames, counts.capture_dropped_frames, counts.unexplained_frames) == (lost, None, lost)
@@ -377,7 +377,7 @@ def test_counters_that_were_reset_prove_nothing(evidence, role, what):
     assert {count.grew for count in counts.counters if count.point == f"{role} NIC"} == {None}
 
 
-def test_frames_that_cannot_be_told_apart_are_counted_only():
+def test_frames_that_cannot_be_reported_apart_are_counted_only():
     evidence = Journey(sent=1000, uut=100).evidence()
     counts = account(replace(evidence, received=Received(frames=900, foreign=0, dropped=0)))
     assert (counts.received_frames, counts.lost_frames, counts.unexplained_frames) == (900, 100, 0)
@@ -387,18 +387,18 @@ def test_frames_that_cannot_be_told_apart_are_counted_only():
 
 
 @pytest.mark.parametrize(
-    ("sends", "says", "why"),
+    ("sends", "message", "why"),
     [
         ({"in_order": False}, {}, "the source sends by several threads"),
         ({"numbered": False}, {}, "the source does not number its frames"),
         ({}, {"reordered": None}, "the sink does not tell"),
     ],
 )
-def test_an_order_that_is_not_the_uuts_doing_is_refused(sends, says, why):
+def test_an_order_that_is_not_the_uuts_doing_is_refused(sends, message, why):
     evidence = Journey().evidence()
     late = replace(evidence.received, reordered=287, reordering_extent=Extent(1, 1.0, 1))
     assert account(replace(evidence, received=late)).reordered_frames == 287
-    counts = account(replace(evidence, sent=replace(evidence.sent, **sends), received=replace(late, **says)))
+    counts = account(replace(evidence, sent=replace(evidence.sent, **sends), received=replace(late, **message)))
     assert counts.order_refused.startswith(why)
     assert (counts.reordered_frames, counts.reordered_ratio, counts.reordering_extent_max_frames) == (None, None, None)
 
@@ -459,7 +459,7 @@ def test_a_delay_that_is_smaller_than_what_is_not_known_of_the_clocks_is_refused
         ),
     ],
 )
-def test_where_there_are_none_the_reason_is_told(evidence, reason):
+def test_where_there_are_none_the_reason_is_reported(evidence, reason):
     found = one_way(evidence)
     assert (found.delay, found.ipdv) == (None, None)
     assert reason in found.refused

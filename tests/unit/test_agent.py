@@ -78,7 +78,7 @@ def test_a_command_that_a_signal_ends(channel):
     assert channel.run(["sh", "-c", "kill -TERM $$"]).exit_code == -signal.SIGTERM
 
 
-def test_what_is_no_command_says_so(channel):
+def test_what_is_no_command_reports_so(channel):
     with pytest.raises(TestbedError, match=r"guest g: `no-such-command x` cannot start: No such file or directory"):
         channel.run(["no-such-command", "x"])
 
@@ -114,7 +114,7 @@ def test_files_come_and_go(channel, tmp_path):
     assert channel.get(str(tmp_path / "file")) == b""
 
 
-def test_a_long_file_keeps_nobody_waiting(channel):
+def test_a_long_file_keeps_no_one_waiting(channel):
     ended = threading.Event()
     number = channel.expect(lambda message: ended.set() if message is None or not message.body else None)
     channel.send(b"G", number, b"/dev/zero")  # it has no end
@@ -184,9 +184,9 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize("said", MALFORMED, ids=range(len(MALFORMED)))
-def test_an_agent_survives_what_is_malformed(newborn, said):
-    newborn.socket.sendall(said)
+@pytest.mark.parametrize("reported", MALFORMED, ids=range(len(MALFORMED)))
+def test_an_agent_survives_what_is_malformed(newborn, reported):
+    newborn.socket.sendall(reported)
     newborn.connect()
     assert newborn.host.run(["echo", "well"]).stdout == "well\n"
 
@@ -218,7 +218,7 @@ def test_a_process_that_cannot_start_ends_as_in_a_shell(channel):
     assert process.returncode == 127
 
 
-def test_nobody_has_to_read_what_a_process_writes(channel):
+def test_no_one_has_to_read_what_a_process_writes(channel):
     process = GuestProcess(channel, ["sh", "-c", "seq 1 200000; echo done >&2"])
     assert process.stderr.readline() == "done\n"
     assert process.wait(10) == 0
@@ -305,11 +305,11 @@ EVERY_WAY = [
 
 
 @pytest.mark.parametrize("ask", EVERY_WAY, ids=["run", "spawn", "read", "write", "fetch"])
-def test_how_a_guest_died_is_said_instead_of_what_it_did_not_answer(guest, ask, tmp_path):
+def test_how_a_guest_died_is_reported_instead_of_what_it_did_not_answer(guest, ask, tmp_path):
     is_gone = threading.Event()
     guest.channel.expect(lambda message: is_gone.set())
     guest.die()
-    assert is_gone.wait(20), "a process that is started before that is told later"
+    assert is_gone.wait(20), "a process started before is reported later"
     with pytest.raises(MachineGoneError, match=f"^{DEATH}$"):
         ask(guest.host, tmp_path / "x")
     guest.death = ""
@@ -346,7 +346,7 @@ def test_a_namespace_inside_a_guest(guest, commands, tmp_path):
         inside.read("/no/file")
 
 
-def test_a_guest_that_hangs_is_given_up_and_nobody_waits_for_it_again(guest, monkeypatch):
+def test_a_guest_that_hangs_is_given_up_and_no_one_waits_for_it_again(guest, monkeypatch):
     monkeypatch.setattr(host, "_HANG_S", 0.2)
     begin = time.monotonic()
     guest.process.send_signal(signal.SIGSTOP)
@@ -367,7 +367,7 @@ def test_a_command_that_takes_too_long_is_no_sign_of_a_guest_that_hangs(guest):
     assert guest.host.run(["echo", "well"]).stdout == "well\n"
 
 
-def test_what_a_guest_says_without_end_is_given_up(guest):
+def test_what_a_guest_reports_without_end_is_given_up(guest):
     with pytest.raises(TestbedError, match="guest g: `yes` printed too much: more than 64 MiB"):
         guest.host.run(["yes"])
     process = guest.host.spawn(["yes"])  # its pipe is not read

@@ -653,7 +653,7 @@ def test_names_of_interfaces_do_not_break_lines(tmp_path: Path) -> None:
     assert all(line.isprintable() and not line.startswith("WARNING") for line in text.splitlines())
 
 
-def test_many_interfaces_are_told_apart(tmp_path: Path) -> None:
+def test_many_interfaces_are_reported_apart(tmp_path: Path) -> None:
     content = Blocks().section() + Blocks().interface() * 1100
     frames = [*FRAMES, *(frame._replace(interface=1050) for frame in FRAMES[:30])]
     found = analyzed(tmp_path / "c", content + b"".join(map(Blocks().enhanced, frames)))

@@ -155,9 +155,9 @@ def test_a_testbed_that_breaks_still_ends_the_campaign(campaign, monkeypatch):
     assert not campaign.directory.results().trials
 
 
-def test_what_a_uut_says_of_itself_is_kept_and_the_latest_counts(campaign):
-    campaign.testbed.told["a"] = [{"accelerator": "kvm"}]
-    campaign.testbed.told["b"] = [{"qemu": "7.2", "kernel": "6.1"}, {"qemu": "8.0"}]
+def test_what_a_uut_reports_of_itself_is_kept_and_the_latest_counts(campaign):
+    campaign.testbed.output["a"] = [{"accelerator": "kvm"}]
+    campaign.testbed.output["b"] = [{"qemu": "7.2", "kernel": "6.1"}, {"qemu": "8.0"}]
     campaign.testbed.behaviours["b"] = [DIES]
     campaign.testbed.refusals["c"] = ["no carrier"]
     results = campaign.run(retries=1)
@@ -167,7 +167,7 @@ def test_what_a_uut_says_of_itself_is_kept_and_the_latest_counts(campaign):
 
 def test_an_emulated_cpu_is_warned_of_once_for_each_uut(campaign):
     why = "this host has no /dev/kvm"
-    campaign.testbed.told = {name: [{"emulated": why}] * 3 for name in "ab"}
+    campaign.testbed.output = {name: [{"emulated": why}] * 3 for name in "ab"}
     results = campaign.run(repetitions=3, order="interleaved")
     texts = [warning.text for warning in results.warnings if warning.kind is WarningKind.CPU_IS_EMULATED]
     assert [text.partition(": its numbers")[0] for text in sorted(texts)] == [
@@ -197,7 +197,7 @@ class Remover:
 
 
 @pytest.mark.parametrize("replaces", [False, True])
-def test_captures_that_somebody_has_removed_stop_nobody(campaign, replaces):
+def test_captures_that_somebody_has_removed_stop_no_one(campaign, replaces):
     wanted = campaign.request(repetitions=2, keep_captures="all")
     remover = Remover(campaign.directory.captures, replaces=replaces)
     start(wanted, campaign.directory, ["netbench", "run"], [remover])
@@ -209,7 +209,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
-        self.told: list[Event] = []
+        self.output: list[Event] = []
 
     def add(self, trial) -> None:
         self.kept.append(trial)
@@ -224,7 +224,7 @@ class Notes:
         pass
 
     def on(self, event) -> None:
-        self.told.append(event)
+        self.output.append(event)
 
 
 BEHAVIOURS = st.sampled_from([Behaviour(), DIES, UNREAD])
@@ -251,7 +251,7 @@ def test_whatever_happens_every_trial_is_stored_once_and_in_order(tmp_path, beha
     assert [kept.spec for kept in notes.kept] == list(schedule.trials or ())
     assert all(1 <= kept.attempt <= retries + 1 for kept in notes.kept)
     assert testbed.calls.count("up bridge") == testbed.calls.count("down bridge") <= testbed.trials + 1
-    finished = [event for event in notes.told if isinstance(event, TrialFinished)]
+    finished = [event for event in notes.output if isinstance(event, TrialFinished)]
     assert len(finished) == testbed.trials
     for kept in notes.kept:
         mine = [event for event in finished if event.key == kept.spec.key]
@@ -265,7 +265,7 @@ def test_whatever_happens_every_trial_is_stored_once_and_in_order(tmp_path, beha
     assert given_up == sorted(given_up, reverse=True), "once given up, nothing more is measured"
     died = "".join("x" if any("uut-failed" in str(why) for why in event.reasons) else "." for event in finished)
     assert "x" * (MOST_FAILURES + 1) not in died
-    failed = [event for event in notes.told if isinstance(event, UutFailed)]
+    failed = [event for event in notes.output if isinstance(event, UutFailed)]
     assert len(failed) == (0 if all(given_up) else 1)
 
 
@@ -340,13 +340,13 @@ def test_a_neighbour_that_cannot_be_had_costs_only_the_trials_that_need_it(share
     assert shared.testbed.ups["a.second"] == ups
 
 
-def test_a_neighbour_that_sends_less_than_intended_is_no_reason_against_a_trial_but_said(shared):
+def test_a_neighbour_that_sends_less_than_intended_is_no_reason_against_a_trial_but_reported(shared):
     shared.testbed.behaviours["a.second"] = [Behaviour(sent=400)]
     results = shared.run(scenarios=[FORWARDING])
     assert results.trials[0].verdict is Verdict.VALID
     assert [warning.text for warning in results.warnings if warning.kind is WarningKind.NEIGHBOUR_BELOW_ITS_LOAD] == [
-        "UUT a, scenario network-500fps: in some trials the sources of a neighbour sent less than was intended. What "
-        "is said of the neighbour's load refers to what they did send."
+        "UUT a, scenario network-500fps: in some trials the sources of a neighbour sent less than was intended. "
+        "Statements about the neighbour's load refer to the offered load."
     ]
 
 

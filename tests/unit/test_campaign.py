@@ -74,9 +74,9 @@ def test_it_is_on_record_and_heard_what_happened_when_and_why(campaign):
     campaign.testbed.refusals["route"] = ["no carrier"]
     wanted = campaign.request(retries=1)
     runner.start(wanted, campaign.directory, [], [Ear()])
-    told = campaign.events()
-    assert [event["kind"] for event in told] == heard
-    assert [(event["kind"], event.get("uut") or event.get("key", "").partition("/")[0]) for event in told] == [
+    output = campaign.events()
+    assert [event["kind"] for event in output] == heard
+    assert [(event["kind"], event.get("uut") or event.get("key", "").partition("/")[0]) for event in output] == [
         ("campaign-started", ""),
         ("uut-ready", "bridge"),
         ("trial-started", "bridge"),
@@ -88,10 +88,10 @@ def test_it_is_on_record_and_heard_what_happened_when_and_why(campaign):
         ("trial-stored", "route"),
         ("campaign-finished", ""),
     ]
-    first, failed = told[3], told[7]
+    first, failed = output[3], output[7]
     assert (first["verdict"], first["attempt"]) == ("invalid", 1)
     assert first["reasons"] == ["capture-failed: killed by signal 9"]
-    assert (failed["why"], told[8]["verdict"]) == ("no carrier", "invalid")
+    assert (failed["why"], output[8]["verdict"]) == ("no carrier", "invalid")
     assert [event["key"] for event in campaign.events("trial-stored")] == [spec.key for spec in wanted.schedule.trials]
 
 
@@ -112,9 +112,9 @@ def test_a_sweep_ends_once_so_many_loads_in_a_row_were_saturated(campaign, order
         ("4000fps", True, Verdict.VALID)
     ]
     assert (len(results.trials), campaign.testbed.trials) == (6, 6)
-    (told,) = campaign.events("sweep-ended")
+    (output,) = campaign.events("sweep-ended")
     (ended,) = results.ended_sweeps
-    assert told["sweep"]["skipped_loads"] == ["5000fps", "6000fps", "max"]
+    assert output["sweep"]["skipped_loads"] == ["5000fps", "6000fps", "max"]
     assert str(ended) == (
         "bridge, dedicated, s1, 64 bytes: saturated at 3000fps, 4000fps; skipped 5000fps, 6000fps, max"
     )
@@ -141,12 +141,12 @@ def test_a_campaign_that_was_stopped_skips_the_same_when_it_goes_on(campaign, nu
     assert (results.skipped_trials, len(campaign.events("sweep-ended"))) == (6, 1)
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_what_is_left_of_a_campaign_that_goes_on_is_without_what_was_skipped(campaign, told):
+@pytest.mark.parametrize("output", [True, False])
+def test_what_is_left_of_a_campaign_that_goes_on_is_without_what_was_skipped(campaign, output):
     campaign.testbed.behaviours["bridge"] = [Behaviour(link_fps=2500.0)] * 12
     campaign.stopped_at(4, order="interleaved", **SWEEP)
     manifest = campaign.directory.read_manifest()
-    if not told:  # killed after a trial was stored, and before its effect was reported
+    if not output:  # killed after a trial was stored, and before its effect was reported
         campaign.directory.write_manifest({**manifest, "ended_sweeps": []})
     campaign.resume()
     first, again = campaign.events("campaign-started")
@@ -198,7 +198,7 @@ def test_after_a_generator_failed_all_endpoints_are_renewed(campaign, behaviour,
     assert campaign.testbed.calls == ["open", "up bridge", *["renew endpoints"] * renewed, "down bridge", "close"]
 
 
-def test_a_generator_that_cannot_be_renewed_breaks_the_testbed_and_the_attempt_is_told(campaign, monkeypatch):
+def test_a_generator_that_cannot_be_renewed_breaks_the_testbed_and_the_attempt_is_reported(campaign, monkeypatch):
     def gone():
         raise TestbedError("no TRex server answers")
 
@@ -233,12 +233,14 @@ def test_captures_are_kept_up_to_their_limit_and_measuring_goes_on(campaign, mon
 
 
 def test_warnings_are_stored_with_the_results(campaign):
-    campaign.testbed.said = ["afpacket sends from nb-tx1 of host source: its kernel has no pktgen"]
+    campaign.testbed.reported = ["afpacket sends from nb-tx1 of host source: its kernel has no pktgen"]
     warnings = campaign.run(duration="100ms", repetitions=2).warnings
     kinds = {warning.kind for warning in warnings}
     assert {WarningKind.VETH_OVERLOAD_IS_UNSENT, WarningKind.SHORT_TRIALS, WarningKind.FEW_REPETITIONS} <= kinds
     assert len(set(warnings)) == len(warnings)
-    assert [warning.text for warning in warnings if warning.kind is WarningKind.SOURCE_REMARK] == campaign.testbed.said
+    assert [
+        warning.text for warning in warnings if warning.kind is WarningKind.SOURCE_REMARK
+    ] == campaign.testbed.reported
 
 
 @pytest.mark.parametrize("error", [TestbedError("the guest is gone"), Stopped(15)], ids=["broken", "stopped"])
@@ -304,7 +306,7 @@ def test_another_netbench_that_measures_meanwhile_is_noted_once(campaign):
     assert order == ["trial-stored", "campaign-disturbed", "trial-stored", "trial-stored"]
 
 
-def test_each_row_says_what_sent_it_and_a_resumed_campaign_what_changed(campaign):
+def test_each_row_reports_what_sent_it_and_a_resumed_campaign_what_changed(campaign):
     """Another kernel was booted in between."""
     campaign.stopped_at(2, repetitions=2)
     hosts = campaign.testbed.hosts
@@ -366,7 +368,7 @@ def test_a_campaign_does_not_go_on_with_something_else(tmp_path, monkeypatch, fi
     path.write_text(text.replace(old, new))
     with pytest.raises(UsageError, match=f"{key} is not what this campaign was started with; put it back"):
         campaign.resume()
-    path.write_text(text + "# said otherwise, and the same\n")
+    path.write_text(text + "# written otherwise, and the same\n")
     assert campaign.resume().manifest["finished"]
 
 
@@ -515,7 +517,7 @@ def test_a_uut_on_a_vm_is_measured_on_a_testbed_of_its_own(campaign):
     results = campaign.run(repetitions=2)
     here, there = ([f"up {uut}", f"down {uut}"] for uut in ("bridge", "route"))
     assert campaign.testbed.calls == ["open", *here, "close", "open", *there, "close"]
-    assert campaign.testbed.done_while_held == [campaign.testbed.calls], "the machine is nobody else's in between"
+    assert campaign.testbed.done_while_held == [campaign.testbed.calls], "no other run gets the machine in between"
     assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
     assert not [warning for warning in results.warnings if warning.kind is WarningKind.TESTER_CHANGED], (
         "it was planned so"
@@ -532,8 +534,8 @@ def test_a_vm_that_does_not_come_up_costs_the_trials_of_its_uuts(campaign, monke
 
     monkeypatch.setattr(runner, "open_testbed", open_fake)
     results = campaign.run()
-    said = {trial.spec.uut: (trial.verdict, [reason.detail for reason in trial.reasons]) for trial in results.trials}
-    assert said == {"bridge": (Verdict.VALID, []), "route": (Verdict.INVALID, [str(error)])}
+    printed = {trial.spec.uut: (trial.verdict, [reason.detail for reason in trial.reasons]) for trial in results.trials}
+    assert printed == {"bridge": (Verdict.VALID, []), "route": (Verdict.INVALID, [str(error)])}
     another = ResultDirectory(campaign.directory.path / "x")
     with pytest.raises(type(error)):  # where nothing was measured yet, there is no campaign
         runner.start(make_request(ON_A_VM, profile(), ["route"]), another, [], [])
@@ -581,7 +583,7 @@ def test_a_vm_that_keeps_dying_is_given_up_for_its_uuts_alone(campaign):
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
-def test_a_host_that_was_lost_is_told_at_the_end_unless_what_was_left_there_is_undone_since(comes_back):
+def test_a_host_that_was_lost_is_reported_at_the_end_unless_what_was_left_there_is_undone_since(comes_back):
     lost = MachineGoneError("host uut: no answer")
     ends: list[Exception | None] = [lost, None]
 
@@ -621,7 +623,7 @@ def test_what_is_on_other_machines_by_plan_has_not_changed(campaign):
 
 
 @on_a_vm
-def test_what_changed_where_a_campaign_was_before_is_told(campaign):
+def test_what_changed_where_a_campaign_was_before_is_reported(campaign):
     """A kernel was replaced while UUTs on a VM were measured."""
 
     def before_trial(number):
@@ -644,10 +646,10 @@ def test_a_self_test_is_about_uuts_where_it_was_made(campaign, monkeypatch):
     )
     monkeypatch.setattr(runner, "latest_record", lambda testbed: record if testbed == here else None)
     results = campaign.run()
-    said = {trial.spec.uut: {reason.kind for reason in trial.reasons} for trial in results.trials}
-    assert said == {"bridge": {ReasonKind.TESTER_LIMITED}, "route": set()}
+    printed = {trial.spec.uut: {reason.kind for reason in trial.reasons} for trial in results.trials}
+    assert printed == {"bridge": {ReasonKind.TESTER_LIMITED}, "route": set()}
     (unknown,) = [warning.text for warning in results.warnings if warning.kind is WarningKind.CEILING_UNKNOWN]
-    assert "for UUTs on VM lab is not known" in unknown
+    assert "for UUTs on VM lab is unknown" in unknown
 
 
 @on_a_vm
@@ -655,12 +657,12 @@ def test_what_this_host_lacks_for_uuts_on_a_vm_costs_their_trials_only(campaign,
     why = "there is no guest image lab: netbench image build --name lab"
     monkeypatch.setattr(runner, "with_what_lacks", lambda resolved: replace(resolved, lacking={"route": why}))
     results = campaign.run(repetitions=2, order="interleaved")
-    said = Counter((trial.spec.uut, *(reason.detail for reason in trial.reasons)) for trial in results.trials)
-    assert said == {("route", why): 2, ("bridge",): 2}
+    printed = Counter((trial.spec.uut, *(reason.detail for reason in trial.reasons)) for trial in results.trials)
+    assert printed == {("route", why): 2, ("bridge",): 2}
     assert set(campaign.testbed.ups) == {"bridge"}
-    told = [event["kind"] for event in campaign.events()]
-    assert told.count("uut-failed") == 1
-    assert told.index("uut-failed") < told.index("trial-stored")
+    output = [event["kind"] for event in campaign.events()]
+    assert output.count("uut-failed") == 1
+    assert output.index("uut-failed") < output.index("trial-stored")
 
 
 @on_a_vm

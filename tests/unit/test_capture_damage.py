@@ -137,9 +137,9 @@ def test_no_single_changed_byte_makes_a_wrong_total_without_a_word(tmp_path: Pat
             counts = analyze_capture(path)
         except UsageError:
             continue
-        told = counts.truncated or counts.damaged_at is not None or counts.odd_length_frames
-        told = told or counts.oddities.wrong_lengths
-        assert counts.frames == 40 or told, (place, value)
+        output = counts.truncated or counts.damaged_at is not None or counts.odd_length_frames
+        output = output or counts.oddities.wrong_lengths
+        assert counts.frames == 40 or output, (place, value)
 
 
 def test_a_pcap_whose_time_zone_looks_like_a_mark_of_pcapng_is_a_pcap(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_frames_cut_at_the_snap_length(tmp_path: Path, write: Callable[..., byte
     assert counts.streams[0].span.largest == 1518
 
 
-def test_frames_cut_below_the_snap_length_are_told(tmp_path: Path) -> None:
+def test_frames_cut_below_the_snap_length_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "capture.pcap"
     frames = [
         stream_frame(0),

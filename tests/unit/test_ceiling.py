@@ -55,7 +55,7 @@ def test_a_ceiling_between_those_measured(sources, size, fps):
     assert CEILINGS.fps(sources, size) == pytest.approx(fps)
 
 
-def test_a_load_above_the_ceiling_is_told_with_both_numbers_and_what_to_do():
+def test_a_load_above_the_ceiling_is_reported_with_both_numbers_and_what_to_do():
     counts = replace(stream_counts(), intended_fps=1_200_000.0)
     (reason,) = beyond_ceiling(counts, 1, 64, CEILINGS)
     assert (reason.kind, reason.kind.verdict) == (ReasonKind.TESTER_LIMITED, Verdict.SUSPICIOUS)
@@ -73,15 +73,15 @@ def test_what_a_ring_had_no_room_for_is_no_load_of_the_sink():
     assert beyond_ceiling(short, 1, 64, CEILINGS), "the source did not reach what was intended"
 
 
-@pytest.mark.parametrize(("offered", "told"), [(900_000, False), (900_001, True)])
-def test_what_a_saturated_source_offered_must_stay_clear_of_the_ceiling(offered, told):
+@pytest.mark.parametrize(("offered", "output"), [(900_000, False), (900_001, True)])
+def test_what_a_saturated_source_offered_must_stay_clear_of_the_ceiling(offered, output):
     counts = stream_counts(sent=offered, intended_fps=4_000_000.0)
     found = beyond_ceiling(counts, 1, 64, CEILINGS, saturated=True)
-    assert ["is near 1,000,000 frames/s" in reason.detail for reason in found] == [True] * told
+    assert ["is near 1,000,000 frames/s" in reason.detail for reason in found] == [True] * output
     assert beyond_ceiling(replace(counts, intended_fps=1_000_000.0), 1, 64, CEILINGS) == []
     assert beyond_ceiling(replace(counts, intended_fps=500_000.0), 3, 64, CEILINGS), "three sources manage less each"
     assert Ceilings().fps(1, 64) is None
-    assert beyond_ceiling(counts, 1, 64, Ceilings()) == [], "nothing was measured, and nothing is said"
+    assert beyond_ceiling(counts, 1, 64, Ceilings()) == [], "nothing was measured, so nothing is reported"
 
 
 def test_the_latest_record_of_a_testbed_is_kept_and_a_damaged_one_is_none(tmp_path, monkeypatch):
@@ -187,7 +187,7 @@ def test_a_loopback_joins_each_source_to_its_sink_with_the_rate_of_its_link():
     assert list(loopback(topology_in_vm(), cabled=False).hosts) == ["lab", "source", "sink"]
 
 
-def test_ports_are_joined_only_when_the_user_says_that_cables_are():
+def test_ports_are_joined_only_when_the_user_reports_that_cables_are():
     with pytest.raises(MissingError, match="--cabled"):
         loopback(fake_ports("local"), cabled=False)
     assert [link.ends for link in loopback(fake_ports("local"), cabled=True).links] == [("t/tx",), ("t/rx",)]

@@ -84,22 +84,22 @@ class GroupHost(FakeHost):
         (1, None, None, []),
     ],
 )
-def test_what_a_group_is_told(version, weight, limit, settings):
+def test_what_a_group_is_reported(version, weight, limit, settings):
     assert list(CpuController("/x", version).settings(weight, limit)) == settings
 
 
 @pytest.mark.parametrize(
-    ("host", "says"),
+    ("host", "message"),
     [
         (GroupHost("proc /proc proc rw 0 0\n"), "which this machine lacks"),
         (GroupHost(V2, controllers="cpuset memory"), "which this machine lacks"),
         (GroupHost(V2, writable=False), "/sys/fs/cgroup is not writable: run netbench as root and outside"),
     ],
 )
-def test_where_there_are_none_to_be_had(host, says):
+def test_where_there_are_none_to_be_had(host, message):
     with pytest.raises(MissingError, match="^cpu_weight and cpu_limit need control groups") as missing:
         find_controller(host)
-    assert says in str(missing.value)
+    assert message in str(missing.value)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_where_there_are_none_to_be_had(host, says):
         ),
     ],
 )
-def test_a_group_is_made_told_and_removed(mounts, controller, written):
+def test_a_group_is_made_reported_and_removed(mounts, controller, written):
     """A controller that was on stays on."""
     host = GroupHost(mounts)
     assert find_controller(host) == controller
@@ -158,7 +158,7 @@ def test_a_controller_that_cannot_be_switched_on_is_a_reason():
 def test_a_group_of_somebody_else_is_not_taken():
     host = GroupHost()
     host.groups.add(NAME)
-    with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} is there already"):
+    with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} exists already"):
         GROUP.found(MachineState(host))
 
 

@@ -181,7 +181,7 @@ def kinds(kind):
 
 
 @pytest.mark.parametrize(("change", "command"), EACH.items(), ids=lambda value: type(value).__name__)
-def test_a_change_says_where_it_lives_and_what_it_does_and_survives_the_journal(change, command):
+def test_a_change_reports_where_it_lives_and_what_it_does_and_survives_the_journal(change, command):
     assert change.command == command
     assert change.inside == ("nb-a" if "nb-a" in command else None)
     assert from_json(json.loads(json.dumps(to_json(change)))) == change
@@ -195,7 +195,7 @@ def test_every_kind_of_change_can_be_read_back():
         "InNamespace",
         "KernelRequest",
         "RequestInNamespace",
-        "_TcRequest",
+        "FeatureChange",
     }
     # test_libvirt_lxc.py, test_container_memory.py: what makes them depends on the machine.
     elsewhere = {"AddGroups", "AddMemoryGroup"}
@@ -215,7 +215,7 @@ def test_every_kind_of_change_can_be_read_back():
             {
                 "change": "AddEsxiNetwork",
                 "module": "netbench.vmm.esxi_changes",
-                "told": "{}",
+                "told": "{}",  # codespell:ignore told
                 "name": "n",
                 "uplink": "u",
             },
@@ -378,7 +378,7 @@ HOOK = "table inet x {\n\tchain y {\n\t\ttype filter hook ingress devices = { et
     ],
 )
 def test_a_port_with_what_could_not_be_given_back_is_refused(lent, has, named):
-    with pytest.raises(UsageError, match=f"port eth1 could not be given back as it is, for it has {named}"):
+    with pytest.raises(UsageError, match=f"port eth1 cannot be restored after the run, because it has {named}"):
         KeepPort("eth1", lent).found(MachineState(Port(**has)))
     KeepPort("eth1", lent).found(MachineState(Port(nft=HOOK.replace("eth1", "eth11"))))
 

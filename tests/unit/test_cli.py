@@ -73,7 +73,7 @@ def test_every_command_explains_itself(command):
         assert command(name, "-h") == (code, out, err)
 
 
-def test_the_list_of_commands_says_what_each_is_in_80_columns(command):
+def test_the_list_of_commands_reports_what_each_is_in_80_columns(command):
     for group in ((), ("image",), ("hosts",)):
         listed = command(*group, "-h")[1].partition("Commands:\n")[2].splitlines()
         assert max(map(len, listed)) <= 80
@@ -133,7 +133,7 @@ def test_uuts_and_scenarios_are_chosen_by_name_or_pattern(command, option, patte
 
 
 @pytest.mark.parametrize(
-    ("option", "wrong", "says"),
+    ("option", "wrong", "expected_message"),
     [
         ("--uut", "rout", "there is no UUT 'rout' here; did you mean route? there are bridge, route"),
         ("--uut", "vm-*", "there is no UUT 'vm-*' here; there are bridge"),
@@ -141,10 +141,10 @@ def test_uuts_and_scenarios_are_chosen_by_name_or_pattern(command, option, patte
         ("--scenario", "ded", "there is no scenario 'ded' here"),
     ],
 )
-def test_what_matches_no_uut_and_no_scenario_is_refused(command, option, wrong, says):
+def test_what_matches_no_uut_and_no_scenario_is_refused(command, option, wrong, expected_message):
     code, out, err = command("run", "netns", "quick", "--dry-run", option, wrong)
     assert (code, out) == (ExitCode.USAGE, "")
-    assert says in err
+    assert expected_message in err
 
 
 def test_what_there_is_as_json(command):
@@ -214,11 +214,13 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "says"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])
-def test_a_wrong_command_line(command, arguments, says):
+@pytest.mark.parametrize(
+    ("arguments", "expected_message"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG]
+)
+def test_a_wrong_command_line(command, arguments, expected_message):
     code, out, err = command(*arguments)
     assert (code, out) == (ExitCode.USAGE, "")
-    assert says in err
+    assert expected_message in err
     assert err.startswith("Usage: ") or (err.startswith("netbench: ") and err.count("\n") == 1)
 
 
@@ -232,7 +234,7 @@ def test_results_that_are_there_are_not_overwritten(command, results):
 
 
 @pytest.mark.parametrize("arguments", [("run", "netns", "quick", "-o", "results"), ("selftest",), ("clean",)])
-def test_without_root_it_says_so_and_leaves_nothing(command, monkeypatch, tmp_path, arguments):
+def test_without_root_it_reports_so_and_leaves_nothing(command, monkeypatch, tmp_path, arguments):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.chdir(tmp_path)
     code, out, err = command(*arguments)
@@ -299,7 +301,7 @@ GO_ON = "what was measured is kept; go on with: netbench resume"
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "says"),
+    ("error", "code", "expected_message"),
     [
         (TestbedError("nb-tx1 is gone"), 4, f"netbench: nb-tx1 is gone\n{GO_ON}"),
         (Stopped(signal.SIGINT), 130, f"stopped; {GO_ON}"),
@@ -308,11 +310,11 @@ GO_ON = "what was measured is kept; go on with: netbench resume"
     ],
 )
 def test_a_campaign_that_was_broken_off_shows_what_there_is_and_how_to_go_on(
-    command, monkeypatch, results, error, code, says
+    command, monkeypatch, results, error, code, expected_message
 ):
     monkeypatch.setattr(campaign, "resume", raising(error))
     given, out, err = command("resume", results.path)
-    assert (given, err) == (code, f"{says} {results.path}\n")
+    assert (given, err) == (code, f"{expected_message} {results.path}\n")
     assert "2 valid" in out
     assert out.endswith(f"report of what there is: {results.report}\n")
     assert results.report.read_text().startswith("<!")
@@ -345,14 +347,14 @@ def test_a_campaign_stopped_while_it_calibrates_prints_a_sentence_instead_of_an_
     assert "Throughput" not in out
 
 
-def test_stopped_again_while_it_writes_the_report_it_still_says_how_to_go_on(command, monkeypatch, results):
+def test_stopped_again_while_it_writes_the_report_it_still_reports_how_to_go_on(command, monkeypatch, results):
     monkeypatch.setattr(campaign, "resume", raising(Stopped(signal.SIGINT)))
     monkeypatch.setattr("netbench.cli.campaign_shown.write_report", raising(KeyboardInterrupt()))
     code, _, err = command("resume", results.path)
     assert (code, err) == (ExitCode.SIGINT, f"stopped; {GO_ON} {results.path}\n")
 
 
-def test_where_no_report_can_be_written_what_stopped_it_is_still_told(command, monkeypatch, results):
+def test_where_no_report_can_be_written_what_stopped_it_is_still_reported(command, monkeypatch, results):
     monkeypatch.setattr(campaign, "resume", raising(TestbedError("the disk is full")))
     monkeypatch.setattr("netbench.cli.campaign_shown.write_report", raising(TestbedError("no space left")))
     code, out, err = command("resume", results.path)
@@ -391,7 +393,7 @@ def test_a_selftest_that_ended(command, monkeypatch, passed, code):
     assert command("selftest")[0] == code
 
 
-def test_an_unexpected_error_is_told_without_a_traceback(command, monkeypatch):
+def test_an_unexpected_error_is_reported_without_a_traceback(command, monkeypatch):
     monkeypatch.setattr("netbench.cli.listing.listing", raising(ValueError("odd")))
     monkeypatch.delenv("NETBENCH_DEBUG", raising=False)
     assert command("list") == (
@@ -467,7 +469,7 @@ def test_exporting(command, results, tmp_path):
     assert json.loads((tmp_path / "x.json").read_text())
 
 
-def test_figures_leave_no_place_for_what_the_numbers_are_told_as(command, results, tmp_path):
+def test_figures_leave_no_place_for_what_the_numbers_are_reported_as(command, results, tmp_path):
     code, out, err = command(
         *("export", results.path, "--figures", "svg", "--format", "csv", "--aggregate", "-o", tmp_path / "x")
     )
@@ -500,7 +502,7 @@ DONE = """run lab-1
         (False, [], (0, "nothing to clean up\n", "")),
     ],
 )
-def test_cleaning_says_what_it_did(command, monkeypatch, dry, found, answer):
+def test_cleaning_reports_what_it_did(command, monkeypatch, dry, found, answer):
     asked = []
 
     def clean(dry_run):
@@ -525,7 +527,7 @@ def test_a_reader_who_has_gone_is_no_error(arguments):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_path_that_is_no_text_is_told_anyway(tmp_path):
+def test_a_path_that_is_no_text_is_reported_anyway(tmp_path):
     argv = [sys.executable, "-m", "netbench", "run", os.fsdecode(os.fsencode(tmp_path) + b"/\xff.yaml"), "quick"]
     done = subprocess.run(argv, capture_output=True, timeout=60, check=False)
     assert done.returncode == 2
@@ -575,7 +577,7 @@ def test_other_words_about_an_analysis_are_read_like_those_of_any_command(comman
 
 
 @pytest.mark.parametrize("target", ["", "-o -", "-o /dev/stdout"])
-def test_an_export_that_nobody_reads_or_that_cannot_be_written(results, target):
+def test_an_export_that_no_one_reads_or_that_cannot_be_written(results, target):
     export = f"set -o pipefail; {shlex.join([sys.executable, '-m', 'netbench', 'export', str(results.path)])} {target}"
 
     def done(where):

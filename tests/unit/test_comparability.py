@@ -23,7 +23,7 @@ ENVIRONMENT = {
 }
 
 
-def told(changes, **more):
+def output(changes, **more):
     """Return the differences between a campaign and one with these changes of its environment."""
     base = exact_campaign()
     environment = {**ENVIRONMENT, **changes}
@@ -35,7 +35,7 @@ def told(changes, **more):
 
 def test_what_rates_depend_on_matters_and_comes_first():
     kernel = {"release": "6.1.0-32", "parameters": {"mitigations": "off"}}
-    found = told(
+    found = output(
         {"sysctls": {"net.core.rmem_max": "1"}, "kernel": kernel, "cpu": {"model": "Xeon", "governor": "powersave"}},
         netbench="0.2.0",
     )
@@ -49,11 +49,11 @@ def test_what_rates_depend_on_matters_and_comes_first():
 
 
 def test_equal_ones_differ_in_nothing_and_how_busy_a_host_was_is_no_setting():
-    assert told({}) == ()
-    assert told({"activity": {"load_average": [9.0]}}) == ()
+    assert output({}) == ()
+    assert output({"activity": {"load_average": [9.0]}}) == ()
 
 
-def test_of_offloads_those_are_told_that_one_has_alone_whatever_the_topology_is_called():
+def test_of_offloads_those_are_reported_that_one_has_alone_whatever_the_topology_is_called():
     base = exact_campaign()
     other = {**ENVIRONMENT, "namespaces": {"nb-lab-uut": {"nics": {"nb-in1": {"offloads": ["tso"]}}}}}
     found = what_differs(
@@ -65,7 +65,7 @@ def test_of_offloads_those_are_told_that_one_has_alone_whatever_the_topology_is_
     ]
 
 
-def test_facts_of_uuts_and_where_they_ran_are_told():
+def test_facts_of_uuts_and_where_they_ran_are_reported():
     base = exact_campaign()
     before = replace(base, facts={"raw": {"qemu": "7.2"}, "gone": {"qemu": "7.2"}})
     after = replace(base, facts={"raw": {"qemu": "8.2", "vm": "lab"}})
@@ -76,7 +76,7 @@ def test_facts_of_uuts_and_where_they_ran_are_told():
     ]
 
 
-def test_keys_of_topologies_that_differ_are_told_with_their_values(tmp_path):
+def test_keys_of_topologies_that_differ_are_reported_with_their_values(tmp_path):
     base = ResultDirectory(stored(tmp_path / "base", exact_campaign()))
     faster = topology(uuts=[{"name": "bridge", "kind": "raw", "forward": "route"}], description="another")
     new = ResultDirectory(stored(tmp_path / "new", exact_campaign(), faster))

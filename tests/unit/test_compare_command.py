@@ -41,9 +41,9 @@ def test_a_campaign_that_drifts_is_warned_of_wherever_it_is_compared(compare, tm
         page = tmp_path / "page.html"
         code, out, err = compare(*pair, "--html", page)
         assert (code, err) == (0, "")
-        said = " ".join(out.split())
-        assert "warning: not steady, drifting (drift): UUT one: the throughput drifted by −" in said
-        assert "not steady, steady" not in said
+        printed = " ".join(out.split())
+        assert "warning: not steady, drifting (drift): UUT one: the throughput drifted by −" in printed
+        assert "not steady, steady" not in printed
         assert "Stability within campaigns" in page.read_text()
     assert "not steady" not in compare(steady, stored(tmp_path / "other", Made(uuts=("one",)).campaign(3)))[1]
 
@@ -79,7 +79,7 @@ def test_what_else_differs_leads(compare, base, tmp_path):
     assert out.index("6.12.1") < out.index("Highest throughput")
 
 
-def test_another_topology_is_told(compare, base, tmp_path):
+def test_another_topology_is_reported(compare, base, tmp_path):
     other = topology(name="lab2", uuts=[{"name": "bridge", "kind": "raw", "forward": "route"}])
     code, out, _ = compare(base, stored(tmp_path / "new", made_up(seed=2), other))
     assert code == 0
@@ -94,7 +94,7 @@ def test_an_unfinished_campaign_is_compared_as_far_as_it_is(compare, base, tmp_p
     assert "not compared: raw, dedicated, 1 source, 64 bytes, 120000fps: only in base" in out
 
 
-def test_whoever_stops_reading_changes_no_exit_code(base, tmp_path):
+def test_anyone_who_stops_reading_changes_no_exit_code(base, tmp_path):
     new = stored(tmp_path / "new", made_up(77_600, seed=2))
     command = [sys.executable, "-m", "netbench", "compare", str(base), str(new)]
     for options, expected in (([], 0), (["--fail-on-regression", "2"], 1), (["--fail-on-regression", "4"], 0)):
@@ -109,10 +109,10 @@ def test_cells_with_too_few_repetitions_are_inconclusive_and_the_number_needed_i
     few = [trial for trial in trials_of() if trial.spec.load.value == 50_000 or trial.spec.repetition < 3]
     code, out, _ = compare(base, stored(tmp_path / "new", campaign(few)), "--fail-on-regression", "2")
     assert code == ExitCode.INCONCLUSIVE
-    told = " ".join(out.split())
-    assert "120000fps: none" not in told
-    assert "fewer than 3 valid repetitions in one of the campaigns (3 repetitions needed)" in told
-    assert "gate, new: inconclusive: a regression above 2 % is neither found nor excluded in 3 of 4 cells" in told
+    shown = " ".join(out.split())
+    assert "120000fps: none" not in shown
+    assert "fewer than 3 valid repetitions in one of the campaigns (3 repetitions needed)" in shown
+    assert "gate, new: inconclusive: a regression above 2 % is neither found nor excluded in 3 of 4 cells" in shown
 
 
 @pytest.mark.parametrize(("kind", "expected"), [(ReasonKind.UUT_FAILED, 1), (ReasonKind.GENERATOR_FAILED, 5)])
@@ -151,9 +151,9 @@ def test_searched_maxima_are_compared(compare, base, tmp_path):
     page = tmp_path / "page.html"
     code, out, err = compare(*sides, "--html", page)
     assert (code, err) == (0, "")
-    for told in (out, Page(page.read_text()).text):
-        assert "Maxima that loads refer to" in told
-        assert "60.0 … 61.0" in told
+    for shown in (out, Page(page.read_text()).text):
+        assert "Maxima that loads refer to" in shown
+        assert "60.0 … 61.0" in shown
 
 
 def test_many_campaigns_make_one_page_with_a_trend(compare, tmp_path):

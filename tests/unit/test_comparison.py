@@ -35,7 +35,7 @@ def cells(comparison):
     return {difference.place: difference for difference in comparison.differences}
 
 
-def test_equal_campaigns_differ_in_nothing_and_the_interval_says_how_much_is_excluded():
+def test_equal_campaigns_differ_in_nothing_and_the_interval_reports_how_much_is_excluded():
     (same,) = found(made_up(seed=1), made_up(seed=2))
     assert not same.slower
     assert not same.faster
@@ -90,7 +90,7 @@ def test_a_difference_that_means_nothing_is_called_none_whatever_its_p():
     assert one.change is None
 
 
-def test_few_repetitions_are_said_to_be_too_few_for_a_permutation_test():
+def test_few_repetitions_are_reported_to_be_too_few_for_a_permutation_test():
     (few,) = found(made_up(seed=1), made_up(seed=2))
     assert cells(few)[MAXIMUM].throughput_test.test is Test.WELCH
     assert "needs at least n = 5 on either side" in " ".join(how_tested([few]))
@@ -174,7 +174,7 @@ def test_the_same_share_of_another_line_rate_is_another_load():
         ),
     ],
 )
-def test_nothing_in_common_is_said_in_words(other, why):
+def test_nothing_in_common_is_reported_in_words(other, why):
     (comparison,) = found(exact(), campaign(trials_of(**other)))
     assert comparison.differences == ()
     assert why_nothing_compares(comparison) == why

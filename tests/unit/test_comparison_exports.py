@@ -35,11 +35,11 @@ def document(compare, form, *arguments):
 def test_json_has_the_gate_the_cells_and_numbers_with_units(compare, sides):
     code, out = document(compare, "json", *sides)
     assert code == ExitCode.INVALID_RESULTS
-    told = json.loads(out)
-    assert (told["schema"], told["schema_version"]) == ("netbench-comparison", 1)
-    assert (told["gate"]["threshold_percent"], told["gate"]["result"]) == (2.0, "failed")
-    assert told["gate"]["cells"] == {"passed": 5, "failed": 3, "inconclusive": 0, "not judged": 0}
-    again, slower = told["comparisons"]
+    output = json.loads(out)
+    assert (output["schema"], output["schema_version"]) == ("netbench-comparison", 1)
+    assert (output["gate"]["threshold_percent"], output["gate"]["result"]) == (2.0, "failed")
+    assert output["gate"]["cells"] == {"passed": 5, "failed": 3, "inconclusive": 0, "not judged": 0}
+    again, slower = output["comparisons"]
     assert (again["new"]["name"], again["gate"], slower["gate"]) == ("again", "passed", "failed")
     most = slower["cells"][0]
     assert (most["uut"], most["frame_size"], most["load"], most["result"]) == ("raw", "64", "maximum", "failed")
@@ -50,9 +50,9 @@ def test_json_has_the_gate_the_cells_and_numbers_with_units(compare, sides):
 
 def test_json_without_a_gate_has_none(compare, sides):
     _, out, _ = compare(*sides, "--format", "json")
-    told = json.loads(out)
-    assert told["gate"] is None
-    assert {cell["result"] for cell in told["comparisons"][0]["cells"]} == {None}
+    output = json.loads(out)
+    assert output["gate"] is None
+    assert {cell["result"] for cell in output["comparisons"][0]["cells"]} == {None}
 
 
 def test_junit_has_a_case_for_each_cell(compare, sides, tmp_path):

@@ -64,7 +64,7 @@ def test_emulated_uuts_are_marked_and_in_no_figure_with_others():
     assert "CPU emulated" in imitated.markup
 
 
-def test_campaigns_without_a_known_start_are_said_to_have_none():
+def test_campaigns_without_a_known_start_are_reported_to_have_none():
     unknown = replace(made_up(seed=4), manifest={**MANIFEST, "started": None})
     made = page(at(1, made_up(seed=1)), at(2, made_up(seed=2)), unknown)
     assert "The start of these campaigns is unknown: newer" in made.text

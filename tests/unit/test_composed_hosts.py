@@ -21,9 +21,9 @@ FIRST = min(os.sched_getaffinity(0))
 
 
 def test_a_command_and_all_it_starts_are_bound_to_cpus():
-    said = ConfinedHost(HERE, [FIRST]).run(["sh", "-c", "grep Cpus_allowed_list /proc/self/status | cat"])
-    assert said.argv[0] == "sh"
-    assert said.stdout.split() == ["Cpus_allowed_list:", str(FIRST)]
+    reported = ConfinedHost(HERE, [FIRST]).run(["sh", "-c", "grep Cpus_allowed_list /proc/self/status | cat"])
+    assert reported.argv[0] == "sh"
+    assert reported.stdout.split() == ["Cpus_allowed_list:", str(FIRST)]
     process = ConfinedHost(HERE, [FIRST]).spawn(["grep", "Cpus_allowed_list", "/proc/self/status"])
     assert process.communicate(timeout=20)[0].split()[1] == str(FIRST)
 
@@ -53,8 +53,8 @@ def test_what_is_run_inside_a_kernel_is_run_on_its_host_within_what_it_may_take(
     uut.provision(Site(Assignment("u", paths, CpuShares((FIRST,)), "uut", "x"), kernel, hosts))
     ready = uut.ready()
     assert ready.inside
-    said = ready.inside.run(["grep", "Cpus_allowed_list", "/proc/self/status"])
-    assert said.stdout.split()[1] == str(FIRST)
+    reported = ready.inside.run(["grep", "Cpus_allowed_list", "/proc/self/status"])
+    assert reported.stdout.split()[1] == str(FIRST)
     assert ready.facts == {"forward": "bridge", "host_cpus": str(FIRST)}
     uut.destroy()
     with pytest.raises(TestbedError, match="is not provisioned"):

@@ -9,6 +9,7 @@ import pytest
 
 from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import Completed, Host
+from netbench.vmm import connected_guest
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container import container
 from netbench.vmm.container.container import Container, ContainerGuest, ContainerOptions
@@ -56,7 +57,8 @@ def guests() -> Iterator[list[ContainerGuest]]:
 
 
 def started(message: str, runtime: Runtime, guests: list[ContainerGuest]) -> ContainerGuest:
-    guests.append(guest := ContainerGuest(SPEC, Here(message), runtime, ["true"], {}))
+    guests.append(guest := ContainerGuest(SPEC, Here(message), runtime))
+    guest.start(["true"], {})
     return guest
 
 
@@ -68,14 +70,14 @@ def test_one_that_is_ready_before_anybody_looks_is_ready(guests, monkeypatch):
 
 
 @pytest.mark.parametrize("pids", [(), (4712, 4713)])
-def test_one_whose_first_process_cannot_be_told_is_an_error(guests, monkeypatch, pids):
-    monkeypatch.setattr(container, "_LAST_WORDS_S", 0.01)
+def test_one_whose_first_process_cannot_be_reported_is_an_error(guests, monkeypatch, pids):
+    monkeypatch.setattr(connected_guest, "LAST_WORDS_S", 0.01)
     guest = started(f"echo 4711; echo {READY}; exec sleep 60", Runtime(*pids), guests)
     with pytest.raises(TestbedError, match=f"guest g: its runtime lists {len(pids)} first processes"):
         guest.await_answer(1.0)
 
 
-def test_one_whose_runtime_does_not_start_says_why(guests):
+def test_one_whose_runtime_does_not_start_reports_why(guests):
     with pytest.raises(TestbedError, match="guest g: its runtime cannot be started: mount: no permission"):
         started("echo mount: no permission >&2; exit 1", Runtime(), guests)
 
@@ -97,7 +99,7 @@ def test_a_path_that_podman_would_take_for_another_is_refused(tmp_path):
         Container(ContainerOptions.model_validate({**options, "runtime": "podman"})).check(())
 
 
-def test_a_dry_run_tells_the_cache_that_is_in_use(monkeypatch):
+def test_a_dry_run_reports_the_cache_that_is_in_use(monkeypatch):
     monkeypatch.setenv("NETBENCH_CACHE", "/my/cache")
     assert "/my/cache/roots/DIGEST/usr usr" in Container(ContainerOptions(root="image")).command(SPEC)
 

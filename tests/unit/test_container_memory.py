@@ -44,7 +44,7 @@ class MemoryHost(GroupHost):
         (V1_WITH_MEMORY, "/sys/fs/cgroup/memory", {"memory.limit_in_bytes": "67108864", "memory.swappiness": "0"}),
     ],
 )
-def test_a_group_is_made_told_and_removed(mounts, directory, written, swap):
+def test_a_group_is_made_reported_and_removed(mounts, directory, written, swap):
     host = MemoryHost(mounts, swap=swap, switched="cpu memory")
     made = AddMemoryGroup(NAME, 64).found(MachineState(host))
     assert host.groups == {"system.slice"}
@@ -86,7 +86,7 @@ def test_beside_shares_it_is_another_group_where_each_controller_has_its_own():
     assert (cgroup_procs_files(host, CPU_PROCS, None), cgroup_procs_files(host, "", None)) == ((CPU_PROCS,), ())
 
 
-def test_what_cannot_be_done_is_said():
+def test_what_cannot_be_done_is_reported():
     with pytest.raises(MissingError, match="^memory of a container needs control groups with the memory controller"):
         find_memory_controller(MemoryHost(V1))
     host = MemoryHost(switched="", refuses=("+memory",))
@@ -94,7 +94,7 @@ def test_what_cannot_be_done_is_said():
     with pytest.raises(TestbedError, match="^the memory controller cannot be switched on .* leave memory out"):
         change.make(host)
     host.groups.add(NAME)
-    with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} is there already"):
+    with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} exists already"):
         AddMemoryGroup(NAME, 64).found(MachineState(host))
     assert find_memory_controller(MemoryHost(V1_WITH_MEMORY)) == MemoryController("/sys/fs/cgroup/memory", 1)
 
@@ -106,7 +106,7 @@ def test_only_groups_of_netbenchs_own_are_ever_removed(name, parent):
     assert host.commands == []
 
 
-def test_a_container_is_told_what_it_may_take():
+def test_a_container_is_reported_what_it_may_take():
     assert with_limit("MemFree: 9 kB\nMemAvailable:   8000000 kB\n", 64) == "MemFree: 9 kB\nMemAvailable:   65536 kB\n"
     assert with_limit("MemAvailable:   8000 kB\n", 64) == "MemAvailable:   8000 kB\n"
 

@@ -21,11 +21,12 @@ from netbench.vmm import boot_disc
 from netbench.vmm.container.container import Container, ContainerOptions
 from netbench.vmm.container.runtime import Root
 from tests.breakages import load_shipped
+from tests.unit.fakes import NetbenchCopied
 
 ON_SSH = stream_paths(load_shipped("netns-ssh"))
 
 
-class Elsewhere(LocalHost):
+class Elsewhere(NetbenchCopied, LocalHost):
     """A machine whose files only the host reaches, with netbench installed; `ran` lists the commands."""
 
     def __init__(self, scratch: Path) -> None:
@@ -36,12 +37,6 @@ class Elsewhere(LocalHost):
     @property
     def shares_files(self) -> bool:
         return False
-
-    def module_command(self, module: str, *arguments: str) -> list[str]:
-        return [module, *arguments]
-
-    def bring(self, package: str) -> None:
-        raise AssertionError(f"nothing here needs {package}")
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         self.ran.append(argv)
@@ -136,7 +131,7 @@ def test_processes_are_those_of_that_machine(far, tmp_path):
     assert memory_of(far, str(tmp_path / "none")) is None
 
 
-def test_what_that_machine_has_not_is_told_with_the_package(far):
+def test_what_that_machine_has_not_is_reported_with_the_package(far):
     there = Tool("sh", "dash", "tests")
     require_on_host(far, [there])
     lacking = [there, Tool("no-such-lxc", "lxc", "tests"), Tool("no-such-crun", "crun", "tests")]

@@ -70,7 +70,7 @@ def test_the_tightest_limit_of_all_groups_counts(proc, member, mounts, files, ex
     assert cpu_limit(proc=proc) == expected
 
 
-def test_a_message_says_where_the_limit_is_and_how_to_remove_it(proc):
+def test_a_message_reports_where_the_limit_is_and_how_to_remove_it(proc):
     process(proc, IN_V1, V1.format(root="/"), v1("/a/b", 50_000))
     limit = cpu_limit(proc=proc)
     assert limit is not None

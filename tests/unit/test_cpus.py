@@ -41,7 +41,7 @@ def test_a_neighbour_is_placed_from_where_the_victim_is(placement, victim, usabl
 
 
 @pytest.mark.parametrize(
-    ("placement", "victim", "usable", "siblings", "says"),
+    ("placement", "victim", "usable", "siblings", "message"),
     [
         ("sibling", (0,), (0, 1), alone, "of the CPUs to use (0, 1) none is a hardware sibling of the victim's (0)"),
         ("sibling", (2,), (0, 2, 7), core_of_two, "of the CPUs to use (0, 2, 7) none is a hardware sibling"),
@@ -50,17 +50,17 @@ def test_a_neighbour_is_placed_from_where_the_victim_is(placement, victim, usabl
         ("other-core", (2,), (2, 6), core_of_two, "none is a CPU on another core than the victim's (2)"),
     ],
 )
-def test_a_place_that_the_machine_has_not(placement, victim, usable, siblings, says):
+def test_a_place_that_the_machine_has_not(placement, victim, usable, siblings, message):
     with pytest.raises(MissingError) as missing:
         placed(placement, victim, usable, siblings)
     assert str(missing.value).startswith(f"placement: {placement}: ")
-    assert says in str(missing.value)
+    assert message in str(missing.value)
 
 
 def test_cpus_by_number_have_to_be_there():
     with pytest.raises(UsageError, match="^placement: there is no CPU 7 to use; there are 0, 1$"):
         placed((1, 7), (0,), (0, 1), alone)
-    require_cpus((), (), "nobody")
+    require_cpus((), (), "no process")
 
 
 def neighbour(placement=None) -> NeighbourSpec:
@@ -82,7 +82,7 @@ def neighbour(placement=None) -> NeighbourSpec:
         ({"pin": {"io": [4]}, "host_cpus": [3]}, "sibling", (3,)),
     ],
 )
-def test_the_victim_is_where_it_was_told_to_be_or_has_a_place_where_others_refer_to_it(given, placement, found):
+def test_the_victim_is_where_it_was_reported_to_be_or_has_a_place_where_others_refer_to_it(given, placement, found):
     spec = UutSpec.model_validate({"name": "u", "kind": "qemu", **given})
     assert victim_cpus(spec, [neighbour(), neighbour(placement)], (2, 3, 4, 5)) == found
 

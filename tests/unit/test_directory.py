@@ -118,8 +118,8 @@ def test_results_are_what_was_stored(directory):
     store.close()
     results = directory.results()
     facts = {"bridge": {"emulated": "no KVM"}}
-    told = CampaignResults("lab", "one", 3, ("bridge",), results.trials, (warning,), MANIFEST, facts)
-    assert results == replace(told, added_up=results.added_up, warm_ups=results.warm_ups)
+    output = CampaignResults("lab", "one", 3, ("bridge",), results.trials, (warning,), MANIFEST, facts)
+    assert results == replace(output, added_up=results.added_up, warm_ups=results.warm_ups)
     assert list(results.warm_ups) == []
     assert tuple(results.trials) == (other, one)
     assert results.emulated == {"bridge"}
@@ -134,7 +134,7 @@ def without(field):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (None, "is no result directory of `netbench run`: manifest.json: No such file"),
         (b"{", "manifest.json: is damaged"),
@@ -147,11 +147,11 @@ def without(field):
         (json.dumps({**MANIFEST, "uuts": None}).encode(), "manifest.json: is damaged: uuts"),
     ],
 )
-def test_a_manifest_that_is_missing_or_damaged(directory, content, says):
+def test_a_manifest_that_is_missing_or_damaged(directory, content, message):
     directory.manifest.unlink()
     if content is not None:
         directory.manifest.write_bytes(content)
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=message):
         directory.results()
 
 

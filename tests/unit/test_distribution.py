@@ -34,11 +34,11 @@ def test_a_distribution_is_what_all_values_at_once_would_be(batches):
         return
     assert (found.smallest, found.largest) == (values[0], values[-1])
     assert found.mean == sum(values) / len(values)
-    told = [found.percentile(per_mille) for per_mille in PERCENTILES]
-    for per_mille, percentile in zip(PERCENTILES, told, strict=True):
+    output = [found.percentile(per_mille) for per_mille in PERCENTILES]
+    for per_mille, percentile in zip(PERCENTILES, output, strict=True):
         true = nearest_rank(values, per_mille)
         assert abs(percentile - true) <= abs(true) * 0.0005
-    assert told == sorted(told)
+    assert output == sorted(output)
 
 
 @given(st.lists(st.integers(-2047, 2047), min_size=1))
@@ -53,12 +53,12 @@ def test_a_spread_has_the_usual_percentiles():
 
 
 @pytest.mark.parametrize(
-    ("values", "told"), [(1, ()), (9, ()), (10, (9,)), (99, (90,)), (100, (90, 99)), (999, (900, 990))]
+    ("values", "output"), [(1, ()), (9, ()), (10, (9,)), (99, (90,)), (100, (90, 99)), (999, (900, 990))]
 )
-def test_a_percentile_of_too_few_values_is_not_told(values, told):
+def test_a_percentile_of_too_few_values_is_not_reported(values, output):
     spread = of(range(1, values + 1)).spread()
     high = [spread.p90_ns, spread.p99_ns, spread.p999_ns]
-    assert high == [*told, *[None] * (3 - len(told))]
+    assert high == [*output, *[None] * (3 - len(output))]
     assert (spread.median_ns, spread.largest_ns) == ((values + 1) // 2, values)
 
 
@@ -93,8 +93,8 @@ def test_the_offset_of_a_clock_does_not_blur_the_variation(offset, first):
     values = 5000 + offset + jitter
     spread = delays_of(values[:first], values[first:]).spread().above_smallest
     true = sorted(jitter - jitter.min())
-    told = (spread.median_ns, spread.p90_ns, spread.p99_ns, spread.p999_ns)
-    for per_mille, percentile in zip((500, 900, 990, 999), told, strict=True):
+    output = (spread.median_ns, spread.p90_ns, spread.p99_ns, spread.p999_ns)
+    for per_mille, percentile in zip((500, 900, 990, 999), output, strict=True):
         assert percentile == pytest.approx(true[per_mille * 5 - 1], abs=200)
 
 

@@ -17,8 +17,7 @@ from netbench.testbed.doctor.diagnosis import check_facilities, diagnose, exit_c
 from netbench.testbed.doctor.host_checks import HostCheck, Status, distribution_ids, install_command, unattended_install
 from netbench.testbed.doctor.requirements import known_needs
 from netbench.vmm.container import cgroups
-from netbench.vmm.libvirt import libvirt
-from netbench.vmm.libvirt import lxc as libvirt_lxc
+from netbench.vmm.libvirt import domain
 from netbench.vmm.qemu import acceleration, qemu
 from netbench.vmm.qemu.acceleration import Acceleration
 from netbench.vmm.qemu.command import qemu_program
@@ -79,7 +78,7 @@ def check(status, name="thing", remedy=""):
     return HostCheck(name, status, "seen", remedy, "something")
 
 
-def test_a_user_is_told_to_become_root_and_nothing_is_tried(tmp_path, monkeypatch):
+def test_a_user_is_reported_to_become_root_and_nothing_is_tried(tmp_path, monkeypatch):
     checks = diagnosed(None)
     assert (checks["root"].status, checks["root"].remedy) == (Status.MISSING, "sudo netbench doctor")
     for name in FEATURES:
@@ -124,7 +123,7 @@ def test_only_what_is_needed_is_looked_at_with_what_it_rests_on():
     assert {"image:new", "kvm"} <= set(diagnosed({"image:new", "kvm"}))
 
 
-def test_what_nobody_declares_is_a_command_that_a_plug_in_asks_for():
+def test_what_no_one_declares_is_a_command_that_a_plug_in_asks_for():
     found = diagnosed({"jexec", "vmrun", "veth", "image:own", "port:eth0"}, there=["vmrun"])
     assert (found["vmrun"].status, found["jexec"].status) == (Status.OK, Status.MISSING)
     assert "install jexec" in found["jexec"].remedy
@@ -170,7 +169,7 @@ def test_the_command_that_installs_a_package(distribution, package, command):
         (["plan9"], ""),
     ],
 )
-def test_the_command_that_installs_packages_where_nobody_can_answer(distribution, command):
+def test_the_command_that_installs_packages_where_no_one_can_answer(distribution, command):
     assert unattended_install(["iproute2", "python3-numpy"], distribution) == command
     assert unattended_install([], distribution) == ""
 
@@ -191,7 +190,7 @@ def printed(*checks):
     return terminal.getvalue()
 
 
-def test_text_says_each_remedy_once_in_one_piece_and_sums_up():
+def test_text_reports_each_remedy_once_in_one_piece_and_sums_up():
     long = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
     text = printed(
         check(Status.MISSING, "root", long), check(Status.WARNING, "veth", long), check(Status.MISSING, "nft", "apt y")
@@ -253,8 +252,7 @@ def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch, tmp
     monkeypatch.setattr(cgroups, "find_memory_controller", none)
     for name in ("libvirt", "pyVmomi"):
         monkeypatch.setitem(sys.modules, name, None)
-    for module in (libvirt, libvirt_lxc):
-        monkeypatch.setattr(module, "_LIBRARIES", tmp_path)
+    monkeypatch.setattr(domain, "_LIBRARIES", tmp_path)
     monkeypatch.setattr(trex_package, "PACKAGE", "no-such-package")
     tried[0] = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: QEMU was killed by signal 6")
     of_libvirt, of_openvz = ("libvirt-lxc", "libvirt-python", "libvirtd"), ("vzctl", "prlctl")

@@ -43,10 +43,10 @@ def test_an_hour_and_what_can_be_excluded_are_those_of_the_campaign_s_length():
     assert drift.change == pytest.approx(-0.03 * drift.over_s / (2 * 9 * (9 * 10.3 + 4)), rel=0.02)
     assert drift_words(drift) == "−2.8 % (−2.8 … −2.8 %)"
     assert drift_an_hour_words(replace(drift, over_s=7200.0)) == "−1.4 %"
-    assert drift_an_hour_words(replace(drift, over_s=100.0)) == "", "nobody knows of an hour after two minutes"
+    assert drift_an_hour_words(replace(drift, over_s=100.0)) == "", "two minutes do not show an hour"
 
 
-def test_small_drift_is_told_and_nobody_warned():
+def test_small_drift_is_reported_and_no_one_warned():
     found = steadiness(replace(NINE, scatter=exact, drift=-0.004))
     assert found["one"].drift.significant
     assert drift_words(found["one"].drift).startswith("−0.4 %")
@@ -70,14 +70,14 @@ def test_a_uut_that_forwards_all_it_is_offered_has_no_drift_that_could_be_seen()
 
 
 @pytest.mark.parametrize("repetitions", [2, 3, 4])
-def test_fewer_than_five_boots_cannot_be_told_from_drift(repetitions):
+def test_fewer_than_five_boots_cannot_be_reported_from_drift(repetitions):
     found = steadiness(replace(NINE, drift=-0.2, repetitions=repetitions, uuts=("one",)))["one"]
     assert found.drift.change is None
     assert drift_words(found.drift).startswith(f"unknown: {repetitions} boots: too few to tell drift")
     assert not list(steadiness_warnings([replace(found, boots=None, first=None)]))
 
 
-def test_a_single_repetition_tells_nothing_and_an_empty_campaign_neither():
+def test_a_single_repetition_reports_nothing_and_an_empty_campaign_neither():
     found = steadiness(replace(NINE, repetitions=1))["one"]
     assert (found.residuals, found.drift.unknown) == ((), "no cell has two valid trials")
     assert (found.boots, found.first) == (None, None)
@@ -131,7 +131,7 @@ CAMPAIGNS, AT_MOST = 1000, 77
 
 @pytest.mark.parametrize("how", ["normal, 1 %", "heavy tails", "two modes, 5 % apart"])  # the others: make bench
 @pytest.mark.parametrize("one_boot", [False, True], ids=["nine boots", "one boot"])
-def test_steady_campaigns_are_said_to_drift_in_5_percent_of_cases_at_most(how, one_boot):
+def test_steady_campaigns_are_reported_to_drift_in_5_percent_of_cases_at_most(how, one_boot):
     way = replace(SMALL, scatter=SCATTER[how], one_boot=one_boot)
     found = [steadiness(way, seed)["one"].drift for seed in range(CAMPAIGNS)]
     assert sum(drift.significant for drift in found) <= AT_MOST

@@ -34,7 +34,7 @@ def section(lines, title):
 
 
 @pytest.mark.parametrize("name", list(shipped(TOPOLOGIES)))
-def test_every_shipped_topology_can_be_told(name):
+def test_every_shipped_topology_can_be_reported(name):
     lines = output(name, "repetitions=1")
     assert lines[0].startswith(f"# {name} × quick: ")
     assert lines[-1].startswith("# expected total time: ")
@@ -106,7 +106,7 @@ def test_what_sends_and_receives_and_on_what_hosts_as_far_as_that_is_known():
     assert any(line.startswith(f"source: Linux {os.uname().release} ") for line in section(output("netns"), "# hosts"))
 
 
-def test_what_is_chosen_only_later_is_told_in_every_way():
+def test_what_is_chosen_only_later_is_reported_in_every_way():
     sources = section(output("netns-vmm", "generator=auto"), "# sources")
     remarks = [line for line in sources if "ip netns exec nb-netns-vmm-source " not in line]
     assert remarks[:2] == ["# where pktgen works:", "# elsewhere:"]
@@ -115,11 +115,11 @@ def test_what_is_chosen_only_later_is_told_in_every_way():
     assert ["afpacket.afpacket_worker" in sources[-3], "xdp.xdp_worker" in sources[-1]] == [True, True]
 
 
-def test_only_the_chosen_uuts_are_told():
+def test_only_the_chosen_uuts_are_reported():
     assert [line for line in output("netns-vmm", uuts=["e1000"]) if line.startswith("# UUT ")] == ["# UUT e1000 (qemu)"]
 
 
-def test_the_shared_host_is_told_with_phases_and_what_the_neighbours_do():
+def test_the_shared_host_is_reported_with_phases_and_what_the_neighbours_do():
     lines = output("netns-vmm", "repetitions=1", uuts=["virtio"], profile="schlosser2011-short")
     assert [line for line in lines if line.startswith(("# UUT ", "# neighbour "))] == [
         "# UUT virtio (qemu)",
@@ -142,7 +142,7 @@ def test_the_shared_host_is_told_with_phases_and_what_the_neighbours_do():
     assert (trials[0], len(trials)) == ("virtio", 1 + 6 * 4 * 3)
 
 
-def test_maxima_among_the_loads_are_told_as_a_phase():
+def test_maxima_among_the_loads_are_reported_as_a_phase():
     lines = output("netns-vmm", "repetitions=1", "maxima=loads", uuts=["virtio"], profile="schlosser2011-short")
     trials = section(lines, "# trials, in order")
     assert trials[0] == "virtio  phase 1 of 2: finds the maximum that neighbours' loads refer to"
@@ -150,7 +150,7 @@ def test_maxima_among_the_loads_are_told_as_a_phase():
     assert trials[4] == "virtio  phase 2 of 2"
 
 
-def test_a_neighbour_that_no_trial_needs_is_not_told():
+def test_a_neighbour_that_no_trial_needs_is_not_reported():
     assert not [line for line in output("netns-vmm") if "neighbour" in line or ("n1" in line and "198.18.2" in line)]
 
 
@@ -159,7 +159,7 @@ def expected_s(lines):
     return int(seconds)
 
 
-def test_that_sweeps_may_end_early_is_told():
+def test_that_sweeps_may_end_early_is_reported():
     lines = output("netns", "stop_when_saturated=2", "loads=max,100fps,2%", "frame_sizes=64", uuts=["bridge"])
     first, _, *trials, _ = lines[lines.index("# trials, in order") + 1 :]
     assert first == "  # loads of a sweep go upwards; once 2 loads in a row are saturated, what is above is skipped"

@@ -100,14 +100,14 @@ def test_only_settings_that_matter_are_recorded_and_those_that_do_not_exist_are_
     assert found == {"net.core.rmem_max": "212992", "net.ipv4.ip_forward": "1"}
 
 
-def test_a_machine_that_tells_nothing_is_all_null(tmp_path):
+def test_a_machine_that_reports_nothing_is_all_null(tmp_path):
     environment = read(root=tmp_path, which=nothing)
     cpu = environment["cpu"]
     assert cpu.pop("online_count") == os.cpu_count()
     assert len(cpu) == 9
     assert environment["activity"].keys() == {"load_average", "cpu_ticks", "cpu_use"}
-    told = [cpu, environment["activity"], environment["virtualisation"], environment["tools"]]
-    assert {value for section in told for value in section.values()} == {environment["memory_bytes"]} == {None}
+    output = [cpu, environment["activity"], environment["virtualisation"], environment["tools"]]
+    assert {value for section in output for value in section.values()} == {environment["memory_bytes"]} == {None}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def git(directory, *words):
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.strip()
 
 
-def test_git_revision_is_the_commit_and_says_that_files_are_modified(checkout, monkeypatch):
+def test_git_revision_is_the_commit_and_reports_that_files_are_modified(checkout, monkeypatch):
     """Untracked files are no modifications, a tag does not replace the commit, nor a hook the checkout."""
     commit = git(checkout, "rev-parse", "HEAD")
     (checkout / "results.csv").write_text("")

@@ -31,7 +31,7 @@ from tests.unit.inputs import topology
 
 PATHS = stream_paths(fake_ports())
 WAY_IN = {"key": "/etc/hostname", "host_key": "ssh-ed25519 AAAA"}
-SAID = {
+OPTIONS_GIVEN = {
     "server": "esx.example",
     "disk": "[datastore1] images/guest.vmdk",
     "uplinks": {"s1": {"ingress": "vmnic2", "egress": "vmnic3"}},
@@ -40,7 +40,7 @@ SAID = {
 
 
 def options(**more) -> EsxiOptions:
-    return EsxiOptions.model_validate({**SAID, **more})
+    return EsxiOptions.model_validate({**OPTIONS_GIVEN, **more})
 
 
 def steps(**more):
@@ -115,7 +115,7 @@ def test_cpus_of_this_machine_are_not_those_it_runs_on():
         Guest(Esxi(options())).plan(own)
 
 
-def test_a_dry_run_tells_what_is_done_in_the_words_of_govc_and_asks_nobody(monkeypatch):
+def test_a_dry_run_reports_what_is_done_in_the_words_of_govc_and_asks_no_one(monkeypatch):
     monkeypatch.delenv("NETBENCH_ESXI_PASSWORD", raising=False)
     tuned = {"affinity": [2, 3], "reservation": "25%", "latency_sensitivity": "high"}
     _, ingress, egress, guest, start = [step.command for step in steps(**tuned)][:5]
@@ -145,7 +145,7 @@ def test_names_of_networks_are_no_longer_than_esxi_takes_them():
     assert max(map(len, names)) <= 31
 
 
-def test_a_change_in_the_journal_says_where_the_password_is_and_not_what(monkeypatch):
+def test_a_change_in_the_journal_reports_where_the_password_is_and_not_what(monkeypatch):
     monkeypatch.setenv("NETBENCH_ESXI_PASSWORD", "s3cret")
     changes = [
         step for step in steps(memory="2G", reservation="25%") if isinstance(step, AddEsxiGuest | AddEsxiNetwork)
@@ -184,7 +184,7 @@ def test_a_nic_that_carries_something_else_is_not_taken():
         host.require_free("vmnic9")
 
 
-def test_the_password_is_in_the_environment_or_in_a_file_that_nobody_else_reads(monkeypatch, tmp_path):
+def test_the_password_is_in_the_environment_or_in_a_file_that_no_one_else_reads(monkeypatch, tmp_path):
     monkeypatch.setenv("NETBENCH_ESXI_PASSWORD", "one")
     monkeypatch.setenv("OTHER", "two")
     file = tmp_path / "password"
@@ -219,7 +219,7 @@ def test_a_password_that_is_to_be_in_the_environment_is_looked_for_beforehand(mo
         assert Esxi(quiet).needs() == {"pyvmomi", "ssh"}
 
 
-def test_without_pyvmomi_that_is_said(monkeypatch):
+def test_without_pyvmomi_that_is_reported(monkeypatch):
     def none(name):
         raise ImportError(f"No module named {name!r}")
 
@@ -265,7 +265,7 @@ def test_a_server_without_the_api_is_reported(monkeypatch):
         pytest.fail("there is a session")
 
 
-def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch):
+def test_a_server_that_reports_nothing_is_not_waited_for(monkeypatch):
     monkeypatch.setenv("NETBENCH_ESXI_PASSWORD", "s3cret")
     monkeypatch.setattr(api, "_ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -309,7 +309,7 @@ class Task:
 
 
 @pytest.mark.parametrize("why", [KeyboardInterrupt, None])
-def test_a_task_that_nobody_waits_for_any_more_is_cancelled(monkeypatch, why):
+def test_a_task_that_no_one_waits_for_any_more_is_cancelled(monkeypatch, why):
     states = SimpleNamespace(queued="queued", running="running")
     content: Any = None
     one = Session("esx.example", content, SimpleNamespace(TaskInfo=SimpleNamespace(State=states)), None)
@@ -334,4 +334,4 @@ def test_a_guest_that_a_killed_netbench_has_still_in_the_making_is_left_on_recor
     monkeypatch.setattr(EsxiHost, "machine", lambda self, name: SimpleNamespace(config=None))
     guest = AddEsxiGuest(plain_text(options()), "nb-x", (), ())
     with pytest.raises(TestbedError, match="esx.example: nb-x is still being created: try again"):
-        guest.remove(host)
+        guest._remove(host)

@@ -54,7 +54,7 @@ class LoopbackHost(FakeHost):
         return subprocess.Popen(argv, text=True, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
 
 
-def test_the_source_says_why_it_cannot_send():
+def test_the_source_reports_why_it_cannot_send():
     with pytest.raises(TestbedError, match="cannot send: (the interface does not exist|.* needs root)"):
         Plain(NoOptions()).source().open(LoopbackHost(is_here=True), "no-such-nic", ())
 

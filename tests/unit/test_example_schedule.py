@@ -33,8 +33,8 @@ def test_a_schedule_of_somebody_else(halving, monkeypatch, tmp_path, stopped_in)
     campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
     campaign.testbed.behaviours["bridge"] = [LOST, Behaviour(), LOST]
     wanted: dict[str, Any] = {"schedule": {"kind": "halving", "highest": 1600, "steps": 4}}
-    told = describe(campaign.request(**wanted))
-    assert "# trials: chosen one by one by what was measured so far (halving)" in list(told)
+    output = describe(campaign.request(**wanted))
+    assert "# trials: chosen one by one by what was measured so far (halving)" in list(output)
     if stopped_in is None:
         results = campaign.run(**wanted)
     else:

@@ -54,7 +54,7 @@ def test_every_figure_is_registered_and_a_broken_one_does_not_hide_the_others(mo
     with pytest.raises(TypeError, match="it is no Figure"):
         plugins._checked(object(), plugins.FIGURES)
     model = ReportModel.of(campaign(planned=3))
-    assert all(figure.requirement(model) for figure in registered.values()), "each says why it is not there"
+    assert all(figure.requirement(model) for figure in registered.values()), "each has the reason of its absence"
     assert list(figures.charts_of(model)) == []
 
 
@@ -89,7 +89,7 @@ def test_saturated_trials_are_drawn_at_the_offered_load_with_a_ring() -> None:
     assert "saturated: less offered than intended" in [entry.name for entry in chart.legend]
 
 
-def test_invalid_trials_are_marks_and_a_maximum_without_valid_trials_says_why() -> None:
+def test_invalid_trials_are_marks_and_a_maximum_without_valid_trials_reports_why() -> None:
     bad = trial(stream_counts(sent=1000, received=900), reasons=INVALID)
     groups = group_trials(campaign([bad, trial(streams=("s1",), repetition=2, reasons=INVALID)]))
     ((mark,),) = [series.marks for series in points(throughput_chart(groups, RAW))]

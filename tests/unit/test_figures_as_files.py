@@ -84,7 +84,7 @@ def test_uuts_of_another_setting_are_files_of_their_own(tmp_path):
     assert sorted(path.stem for path in files) == sorted(figure.name for figure in figures_on(report_page(guests())))
 
 
-def test_each_format_is_what_it_says_and_the_same_each_time():
+def test_each_format_is_what_it_reports_and_the_same_each_time():
     (chart,) = [
         named.chart for named in figures.charts_of(ReportModel.of(RESULTS)) if named.name == "maximum-scenarios"
     ]

@@ -19,7 +19,7 @@ from netbench.uut.forwarding import changes_in_guest, forwarding_changes, inside
 from netbench.uut.guest_links import attaching_changes, guest_mac
 from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
-from netbench.vmm.attachment import Tap
+from netbench.vmm.attachment import tap
 from netbench.vmm.base import GuestOptions
 from tests.unit.inputs import topology
 
@@ -49,10 +49,10 @@ def test_a_guest_does_as_a_machine_does_once_its_nics_are_up_and_ipv6_is_silent(
 
 
 @pytest.mark.parametrize("paths", [PATHS, OUTSIDE], ids=["in a namespace", "outside all"])
-def test_what_one_tool_is_told_stands_together(paths):
+def test_what_one_tool_is_reported_stands_together(paths):
     """Each command takes milliseconds, in an emulated guest tens of them."""
     towards = {path.name: path.sink.mac for path in paths}
-    for changes in (forwarding_changes(paths, "bridge"), attaching_changes(paths, Tap(), towards)):
+    for changes in (forwarding_changes(paths, "bridge"), attaching_changes(paths, tap(), towards)):
         output = [change.tool for change in changes if isinstance(change, KernelRequest)]
         assert len([tool for tool, _ in groupby(output)]) == 2, "ip, then bridge"
 

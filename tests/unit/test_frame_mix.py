@@ -100,7 +100,7 @@ def test_mixes_of_one_name_are_refused_as_results_tell_them_apart_by_it():
     assert Profile.model_validate(json.loads(both.model_dump_json())) == both
 
 
-def test_the_sequence_is_told_in_the_words_of_rfc_6985():
+def test_the_sequence_is_reported_in_the_words_of_rfc_6985():
     assert mix_of({"name": "m", "genome": "aaafg"}, 64, 9234).in_letters == "IMIX - aaafg"
     assert IMIX.in_letters == "CUSTOM IMIX - AAAAAAABBBBC; A = 64, B = 594, C = 1518"
     assert IMIX.summary == "imix: 7 × 64, 4 × 594, 1 × 1518 bytes, 361.8 in the mean"
@@ -287,6 +287,6 @@ def test_the_report_has_the_sequence_the_counts_by_size_and_searches_of_a_mix():
     searches = [replace(one, frame_size=size, tests=tests) for size in (IMIX, 64)]
     page = page_of(replace(results, searches=tuple(searches)))
     assert {"mixes", "searches", "rfc2544"} <= set(page.ids)
-    for told in ("CUSTOM IMIX - AAB; A = 64, B = 200", IMIX.in_letters, "2 × 64, 1 × 200"):
-        assert told in page.text, told
+    for output in ("CUSTOM IMIX - AAB; A = 64, B = 200", IMIX.in_letters, "2 × 64, 1 × 200"):
+        assert output in page.text, output
     assert "mixes" not in page_of(campaign([trial(stream_counts())])).ids

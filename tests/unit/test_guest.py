@@ -26,6 +26,7 @@ from netbench.vmm.qemu import qemu
 from netbench.vmm.qemu.acceleration import Acceleration
 from netbench.vmm.qemu.command import qemu_program
 from netbench.vmm.qemu.options import NicModel, QemuOptions
+from netbench.vmm.qemu.process import QemuVm
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology
 from tests.unit.points import GUEST
@@ -36,32 +37,32 @@ LINK = json.loads(Path(__file__).with_name("ip_links.json").read_text().splitlin
 LOG: list[str] = []
 
 
-class FakeQemu:
-    """A process that runs until a test ends it."""
+class FakeQemu(QemuVm):
+    """A guest that runs until a test ends it."""
 
-    def __init__(self, machine, files) -> None:
+    def __init__(self, spec, machine, host) -> None:
+        super().__init__(spec, host)
         self.machine = machine
-        self.guest = f"guest {machine.name}"
         self.dead = ""
         self.died = ""  # the cause of its death, once a sign of it was seen
         self.pins: list[object] = []
 
-    def start(self, host) -> None:
+    def start(self) -> None:
         LOG.append("start")
 
     def pin(self, vcpus, io) -> None:
         self.pins = [vcpus, io]
 
-    def connect(self):
+    def channel(self):
         return self
 
-    def hopeless(self) -> str:
+    def end_of_vmm(self) -> str:
         return self.dead
 
-    def death_just_now(self) -> str:
+    def end_just_now(self) -> str:
         return self.died
 
-    def trouble(self) -> str:
+    def death(self) -> str:
         return self.dead
 
     def cpu_s(self) -> float:
@@ -71,7 +72,10 @@ class FakeQemu:
         return 1 << 28
 
     def stop(self) -> None:
-        LOG.append("stop")
+        try:
+            super().stop()
+        finally:
+            LOG.append("stop")
 
 
 class FakeGuest(FakeHost):
@@ -128,7 +132,7 @@ class TapHost(FakeHost):
             f"/proc/{os.getpid()}/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
             f"/proc/{os.getpid()}/root/sys/fs/cgroup/cgroup.controllers": "cpu",
         }
-        answers = {qemu_program(): version, sys.executable: done, "test": done, "setpriv": done}
+        answers = {qemu_program(): version, sys.executable: done, "test": done, "setpriv": done, "sh": done}
         super().__init__(answers, groups, is_here=True)
         self._life = life
 
@@ -174,7 +178,7 @@ class Life:
         self.qemu: FakeQemu
         self.inside: FakeGuest
         monkeypatch.setattr(qemu, "choose", self._choose)
-        monkeypatch.setattr(qemu, "QemuProcess", self._start)
+        monkeypatch.setattr(qemu, "QemuGuest", self._start)
         monkeypatch.setattr(qemu, "AgentChannel", lambda title, connected: (title, connected))
         monkeypatch.setattr(qemu, "AgentHost", self._reach)
         monkeypatch.setattr(qemu, "find_image", self._image)
@@ -197,8 +201,8 @@ class Life:
         self.tried.append((wanted, image))
         return self.acceleration
 
-    def _start(self, machine, files):
-        self.qemu = FakeQemu(machine, files)
+    def _start(self, spec, machine, host):
+        self.qemu = FakeQemu(spec, machine, host)
         return self.qemu
 
     def _reach(self, name, channel):
@@ -217,7 +221,7 @@ def life(monkeypatch):
 
 
 @pytest.mark.parametrize("forward", ["bridge", "route"])
-def test_what_was_told_by_a_dry_run_is_what_is_done(life, forward):
+def test_what_was_reported_by_a_dry_run_is_what_is_done(life, forward):
     guest = life(forward=forward).bring_up()
     directory, *changes = guest.kernel.made
     assert isinstance(directory, AddRunDirectory)
@@ -234,7 +238,7 @@ def test_what_was_told_by_a_dry_run_is_what_is_done(life, forward):
     ]
 
 
-def test_a_guest_runs_as_the_topology_says(life):
+def test_a_guest_runs_as_the_topology_reports(life):
     guest = life(image="new", cpus=3, memory="512M", accelerator="auto", pin={"vcpus": [[0], [1, 2]], "io": [3]})
     guest.acceleration = Acceleration("kvm")
     guest.provision()
@@ -259,7 +263,7 @@ def test_what_it_may_take_of_the_cpus_is_in_force_from_the_start_and_known_to_th
     assert "cpu_weight" not in facts
 
 
-def test_a_guest_without_streams_has_no_nics_and_tells_its_cpu_time_all_the_same(life):
+def test_a_guest_without_streams_has_no_nics_and_reports_its_cpu_time_all_the_same(life):
     guest = life()
     guest.provision(paths=())
     ready = guest.uut.ready()
@@ -271,7 +275,7 @@ def test_a_guest_without_streams_has_no_nics_and_tells_its_cpu_time_all_the_same
     assert not {"nic", "queues", "forward", "vhost"} & set(ready.facts)
 
 
-def test_a_guest_without_a_driver_says_so(life):
+def test_a_guest_without_a_driver_reports_so(life):
     guest = life(nic="vmxnet3")
     guest.provision()
     guest.inside.links = [link for link in guest.inside.links if link["ifname"] != "eth3"]
@@ -281,7 +285,7 @@ def test_a_guest_without_a_driver_says_so(life):
 
 
 @pytest.mark.parametrize("listing", ["", "busybox: ip -j: unknown option", "[5]", "[{}]", "{}x"])
-def test_a_guest_whose_tools_are_others_says_what_it_needs(life, listing):
+def test_a_guest_whose_tools_are_others_reports_what_it_needs(life, listing):
     guest = life()
     guest.provision()
     guest.inside.links = None
@@ -357,8 +361,8 @@ def test_points_are_declared_in_the_order_of_the_path(life):
 def test_a_guest_that_is_not_well_is_not_asked(life):
     guest = life().bring_up()
     asked = len(guest.inside.output)
-    guest.qemu.dead = "guest g is not running: QEMU says 'paused'"
-    with pytest.raises(TestbedError, match="QEMU says 'paused'"):
+    guest.qemu.dead = "guest g is not running: QEMU reports 'paused'"
+    with pytest.raises(TestbedError, match="QEMU reports 'paused'"):
         guest.uut.read()
     assert len(guest.inside.output) == asked
 
@@ -366,7 +370,7 @@ def test_a_guest_that_is_not_well_is_not_asked(life):
 @pytest.mark.parametrize(
     ("death", "message"), [("QEMU was killed by signal 9", "^QEMU was killed"), ("", "it is gone$")]
 )
-def test_a_guest_that_dies_while_it_is_asked_says_how(life, death, message):
+def test_a_guest_that_dies_while_it_is_asked_reports_how(life, death, message):
     guest = life().bring_up()
     assert guest.ready.inside.run(["uname", "-r"]).stdout == "6.1.0-31\n"
     guest.inside.gone = True
@@ -469,7 +473,7 @@ def test_a_guest_is_ended_though_the_conversation_cannot_be(life, monkeypatch):
 def test_a_guest_that_did_not_start_is_ended_too(life, monkeypatch):
     guest = life()
 
-    def fail(self, host):
+    def fail(self):
         raise TestbedError("guest g: QEMU ended with exit code 1: out of memory")
 
     monkeypatch.setattr(FakeQemu, "start", fail)

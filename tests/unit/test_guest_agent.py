@@ -90,12 +90,12 @@ def test_a_command_its_input_output_and_exit_code(guest, server):
     assert [name for name, _ in server.asked] == ["guest-ping", "guest-exec", "guest-exec-status", "guest-exec-status"]
 
 
-def test_a_command_that_says_nothing_and_one_that_a_signal_ends(guest):
+def test_a_command_that_reports_nothing_and_one_that_a_signal_ends(guest):
     assert guest.run(["true"]) == Completed(("true",), 0, "", "")
     assert guest.run(["sh", "-c", "kill -TERM $$"]).exit_code == -15
 
 
-def test_words_are_not_interpreted_and_a_command_reads_nothing_unless_told(guest, server):
+def test_words_are_not_interpreted_and_a_command_reads_nothing_unless_reported(guest, server):
     assert guest.run(["printf", "%s|", "a b", "$HOME", "*", ""]).stdout == "a b|$HOME|*||"
     (arguments,) = [arguments for name, arguments in server.asked if name == "guest-exec"]
     assert "input-data" not in arguments
@@ -115,16 +115,16 @@ def test_a_command_that_does_not_end_in_time(guest, agent):
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("error", "message"),
     [(Refusal("Command guest-exec has been disabled"), "Command guest-exec has been disabled"), (OSError(), ".*")],
     ids=["Red Hat's has it switched off", "the guest dies, and QEMU closes the socket"],
 )
-def test_an_agent_that_does_not_run_a_command_says_so(guest, agent, monkeypatch, error, says):
+def test_an_agent_that_does_not_run_a_command_reports_so(guest, agent, monkeypatch, error, message):
     def refuse(wanted):
         raise error
 
     monkeypatch.setattr(agent, "_start", refuse)
-    with pytest.raises(TestbedError, match=f"guest g: its guest agent: {says}"):
+    with pytest.raises(TestbedError, match=f"guest g: its guest agent: {message}"):
         guest.run(["true"])
 
 

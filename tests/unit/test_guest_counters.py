@@ -92,8 +92,8 @@ def test_what_a_kernel_does_not_count_is_unknown_and_not_0():
     assert list(iproute_counters._parse_queues('[{"kind": "fq", "dev": "eth0", "root": true}]')) == [
         Queue("eth0", "fq", None)
     ]
-    told = struct.pack("=BxxxiIIi", 0, 7, 0x80010000, 0xFFFFFFFF, 0) + attribute(1, b"fq\0")
-    assert list(netlink_counters.queues_of([told], {7: "eth0"})) == [Queue("eth0", "fq", None, "8001:")]
+    shown = struct.pack("=BxxxiIIi", 0, 7, 0x80010000, 0xFFFFFFFF, 0) + attribute(1, b"fq\0")
+    assert list(netlink_counters.queues_of([shown], {7: "eth0"})) == [Queue("eth0", "fq", None, "8001:")]
 
 
 def count(printed: str, nics=ONE):
@@ -192,14 +192,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
-def test_what_makes_no_sense_says_whose_it_is(wrong):
+def test_what_makes_no_sense_reports_whose_it_is(wrong):
     with pytest.raises(TestbedError, match="^host fake: its counters are malformed: "):
         count(wrong)
 
 
 @settings(deadline=None)
 @given(st.integers(0, len(text())), st.integers(0, 200), st.text(max_size=20))
-def test_a_damaged_text_is_told_or_read_and_nothing_else(start, length, instead):
+def test_a_damaged_text_is_reported_or_read_and_nothing_else(start, length, instead):
     whole = text()
     try:
         found = counted(whole[:start] + instead + whole[start + length :])

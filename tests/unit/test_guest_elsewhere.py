@@ -1,6 +1,5 @@
 """A guest whose VMM is on another machine: cables lead there from source and sink; nothing of netbench is between."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -10,7 +9,7 @@ from netbench.model.points import whole_path
 from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import PROBE_LIMIT_S, Assignment, Site, bring_up
 from netbench.uut.guest import ChangeInside, Guest, StartGuest
-from netbench.vmm.attachment import Tap
+from netbench.vmm.attachment import tap
 from netbench.vmm.base import GuestOptions, RunningGuest, Vmm
 from tests.unit.fakes import FakeHost, fake_ports
 from tests.unit.test_guest import FakeGuest, FakeKernel
@@ -39,7 +38,7 @@ class Elsewhere(Vmm):
         return frozenset({"its-api"})
 
     def attachment(self, spec):
-        return replace(Tap())
+        return tap()
 
     def command(self, spec):
         return "start it"
@@ -78,7 +77,7 @@ def test_it_needs_no_nics_of_this_machine_and_changes_none(up):
     active, vmm, kernel = up
     kinds = {type(step) for step in active.plan.steps}
     assert kinds == {StartGuest, ChangeInside}
-    assert active.plan.needs == {"its-api"} | Tap.needs
+    assert active.plan.needs == {"its-api"} | tap().needs
     assert (kernel.made, kernel.read) == ([], [])
     assert str(vmm.host) == "host fake"
 

@@ -176,7 +176,7 @@ def test_expected_streams_come_in_their_order_even_when_nothing_arrived(tmp_path
 
 def test_two_expected_streams_of_one_pair_of_addresses_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "c.pcap", [])
-    with pytest.raises(ValueError, match="told apart"):
+    with pytest.raises(ValueError, match="have the same addresses"):
         analyze_capture(path, [EXPECTED, EXPECTED])
 
 

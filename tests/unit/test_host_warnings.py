@@ -63,7 +63,7 @@ def test_a_load_of_more_than_half_the_cpus_before_the_start(load, use, expected)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "says"),
+    ("before", "after", "message"),
     [
         ((5000, 70), (6000, 80), ""),
         ((5000, 70), (6000, 81), "1.1%"),
@@ -73,11 +73,11 @@ def test_a_load_of_more_than_half_the_cpus_before_the_start(load, use, expected)
         ((1000, 900), (5000, 70), ""),
     ],
 )
-def test_more_than_one_percent_of_cpu_time_stolen(before, after, says):
+def test_more_than_one_percent_of_cpu_time_stolen(before, after, message):
     ticks = [environment(total=total, steal=steal) for total, steal in (before, after)]
     found = host_warnings(*ticks)
-    assert [warning.kind for warning in found] == ([WarningKind.HOST_WAS_BUSY] if says else [])
-    assert all(says in warning.text for warning in found)
+    assert [warning.kind for warning in found] == ([WarningKind.HOST_WAS_BUSY] if message else [])
+    assert all(message in warning.text for warning in found)
 
 
 @pytest.mark.parametrize("unknown", [{}, {"cpu": None}, {"activity": {"cpu_ticks": None, "load_average": None}}])

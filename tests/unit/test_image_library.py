@@ -44,7 +44,7 @@ def test_an_image_that_is_not_there_comes_with_the_command_that_builds_it(tmp_pa
         find_image(name, tmp_path)
 
 
-def test_every_damage_is_found_and_told(make, tmp_path):
+def test_every_damage_is_found_and_reported(make, tmp_path):
     directory = make()
     whole = {path.name: path.read_bytes() for path in directory.iterdir()}
     manifest = json.loads(whole["manifest.json"])
@@ -76,7 +76,7 @@ def test_names_that_would_be_paths_or_options_are_refused(name, tmp_path):
         find_image(name, tmp_path)
 
 
-def test_all_images_are_listed_and_damaged_ones_told(make, tmp_path):
+def test_all_images_are_listed_and_damaged_ones_reported(make, tmp_path):
     for name in ("micro", "cloud", "broken"):
         make(name)
     make(".building-x")

@@ -26,7 +26,7 @@ def late_extents(numbers):
 
 
 @given(st.integers(1, 12), st.integers(0, 60))
-def test_duplicates_and_foreign_frames_are_as_many_as_said(every, frames):
+def test_duplicates_and_foreign_frames_are_as_many_as_reported(every, frames):
     out, _ = sent(Impairments(duplicate=Every(every=every)), frames)
     assert len(out) - len(set(out)) == Every(every=every).of(frames)
     out, foreign = sent(Impairments(foreign=Every(every=every)), frames)
@@ -34,7 +34,7 @@ def test_duplicates_and_foreign_frames_are_as_many_as_said(every, frames):
 
 
 @given(st.integers(2, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n - 1))), st.integers(0, 60))
-def test_late_frames_are_overtaken_by_as_many_as_said(every_behind, frames):
+def test_late_frames_are_overtaken_by_as_many_as_reported(every_behind, frames):
     every, behind = every_behind
     late = Late(every=every, behind=behind)
     out, _ = sent(Impairments(late=late), frames)

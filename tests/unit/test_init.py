@@ -86,7 +86,7 @@ def test_it_asks_where_somebody_is_there(tmp_path, ports):
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         ((), "name the ports that send and receive, in pairs, or netns"),
         (("eth1",), "ports come in pairs"),
@@ -97,8 +97,8 @@ def test_it_asks_where_somebody_is_there(tmp_path, ports):
         (("netns", "eth1"), "netns stands alone"),
     ],
 )
-def test_what_cannot_be_made_leaves_nothing(tmp_path, ports, words, says):
-    with pytest.raises(UsageError, match=says):
+def test_what_cannot_be_made_leaves_nothing(tmp_path, ports, words, message):
+    with pytest.raises(UsageError, match=message):
         list(write_start(words, tmp_path, None))
     assert list(tmp_path.iterdir()) == []
 

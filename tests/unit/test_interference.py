@@ -130,7 +130,7 @@ def test_a_maximum_that_was_not_measured_at_the_load_of_the_baselines_is_unknown
     assert (other.ratio.ratio, other.ratio.unknown) == (None, Unknown.BASE_NOT_MEASURED)
 
 
-def test_a_load_that_one_side_has_not_got_to_yet_says_nothing_and_one_beyond_its_limit_does():
+def test_a_load_that_one_side_has_not_got_to_yet_reports_nothing_and_one_beyond_its_limit_does():
     def ratio_of(sent: int, received: int) -> tuple[float | None, Unknown | None]:
         left = [trial(frames(sent, received), scenario="cpu-heavy", repetition=number) for number in (1, 2)]
         full = [*measured(600, 600), *measured(900, 901, load="2000fps")]
@@ -143,7 +143,7 @@ def test_a_load_that_one_side_has_not_got_to_yet_says_nothing_and_one_beyond_its
     assert unknown is None
 
 
-def test_an_index_is_never_below_0_and_one_that_may_be_anything_is_not_told():
+def test_an_index_is_never_below_0_and_one_that_may_be_anything_is_not_reported():
     def index_of(*received: int) -> RatioOfMeans:
         groups = groups_of(*measured(900, 901), *measured(*received, scenario="cpu-heavy"))
         (one,) = relative_maxima(groups)
@@ -151,7 +151,7 @@ def test_an_index_is_never_below_0_and_one_that_may_be_anything_is_not_told():
 
     anything = index_of(100, 700)
     assert (anything.low, anything.high, anything.significant) == (None, None, None)
-    assert statement(anything).startswith("cannot be told with n = 2 (−")
+    assert statement(anything).startswith("undecided with n = 2 (−")
     assert index_limits(anything) == ""
     little = index_of(0, 60)
     assert (little.low, little.significant) == (0.0, True)

@@ -142,7 +142,7 @@ def test_where_only_one_side_varies_it_alone_makes_the_interval(constant):
         ([10, 20, 30], [1, 19, 4, 5, 8], 20 / 7.4, Unknown.BASE_MAY_BE_ZERO),  # R: "Confidence set unbounded."
     ],
 )
-def test_what_has_no_interval_says_why(new, base, ratio, unknown):
+def test_what_has_no_interval_reports_why(new, base, ratio, unknown):
     found = ratio_of_means(new, base)
     assert astuple(found) == (pytest.approx(ratio), None, None, len(new), len(base), unknown, "")
     assert (found.change_low, found.change_high, found.significant, found.excluded) == (None, None, None, None)
@@ -171,7 +171,7 @@ def test_relative_change_and_what_is_excluded():
         (RatioOfMeans(None, None, None, 9, 9, Unknown.BASE_IS_ZERO), "unknown: the baseline is 0"),
     ],
 )
-def test_what_may_be_said(ratio, words):
+def test_what_may_be_reported(ratio, words):
     assert statement(ratio) == words
 
 

@@ -64,7 +64,7 @@ def leave(directory, *changes) -> str:
     return journal.run_id
 
 
-def test_what_was_not_undone_is_pending_for_whoever_comes_next(tmp_path):
+def test_what_was_not_undone_is_pending_for_anyone_who_comes_next(tmp_path):
     journal = Journal.create("lab", tmp_path)
     numbers = [journal.record(change) for change in (ONE, TWO, THREE)]
     journal.undone(numbers[1])
@@ -206,7 +206,7 @@ def test_a_state_directory_that_cannot_be_written(tmp_path):
         Journal.create("lab", tmp_path)
 
 
-def test_a_full_disk_is_told_before_anything_is_changed(tmp_path):
+def test_a_full_disk_is_reported_before_anything_is_changed(tmp_path):
     journal = Journal.create("lab", tmp_path)
     with open("/dev/full", "w") as full:  # noqa: PTH123 - as the journal's own file, written to in lines
         journal._file.close()
@@ -223,7 +223,7 @@ def test_cleaning_undoes_and_forgets(tmp_path):
     assert list((tmp_path / "journals").iterdir()) == []
 
 
-def test_what_cannot_be_undone_is_told_and_tried_again(tmp_path):
+def test_what_cannot_be_undone_is_reported_and_tried_again(tmp_path):
     run_id = leave(tmp_path, ONE, STUCK, TWO)
     (cleaned,) = clean(directory=tmp_path)
     (failure,) = cleaned.failures

@@ -144,9 +144,9 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
                     received=received(995),
                 ),
                 ReasonKind.UNEXPLAINED_FRAMES,
-                f"nft b at the bridge, {said}: where frames were lost is uncertain",
+                f"nft b at the bridge, {reported}: where frames were lost is uncertain",
             )
-            for how, said in (
+            for how, reported in (
                 ({"went_back": True}, "whose counter was reset meanwhile"),
                 ({"silent": "which was removed meanwhile"}, "which was removed meanwhile"),
             )
@@ -239,7 +239,7 @@ def test_each_reason_from_the_least_that_causes_it(evidence, kind, detail):
     assert reasons(evidence) == [Reason(kind, "s1", detail)]
 
 
-def test_every_kind_of_reason_but_two_can_be_told_apart_from_valid():
+def test_every_kind_of_reason_but_two_can_be_reported_apart_from_valid():
     only_suspicious = {kind for kind in ReasonKind if kind.verdict is Verdict.SUSPICIOUS}
     assert only_suspicious == {
         ReasonKind.FOREIGN_PROGRAM,
@@ -390,7 +390,7 @@ ALONE = {
 
 
 @pytest.mark.parametrize(("evidence", "found"), ALONE.values(), ids=ALONE.keys())
-def test_what_is_said_alone(evidence, found):
+def test_what_is_reported_alone(evidence, found):
     assert [
         reason.kind for reason in reasons(evidence, tolerance=0.0 if evidence.traffic.fps is None else 0.01)
     ] == found
@@ -420,7 +420,7 @@ def _queued(sent_frames: int, window: MeasuringWindow | None) -> list[str]:
         (None, False),
     ],
 )
-def test_loss_that_queues_have_still_to_show_is_said(window: MeasuringWindow | None, is_said: bool) -> None:
+def test_loss_that_queues_have_still_to_show_is_reported(window: MeasuringWindow | None, is_said: bool) -> None:
     assert bool(_queued(6000, window)) is is_said
 
 

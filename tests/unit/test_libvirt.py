@@ -16,7 +16,7 @@ from netbench.hosts.local import LocalHost
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.libvirt import api
 from netbench.vmm.libvirt.api import LibvirtConnection
-from netbench.vmm.libvirt.domain import LibvirtDomain
+from netbench.vmm.libvirt.domain import LibvirtGuest
 from netbench.vmm.libvirt.domain_xml import domain_xml
 from netbench.vmm.libvirt.libvirt import Libvirt, LibvirtOptions
 from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine, VirtualNic, qemu_program
@@ -50,7 +50,7 @@ def test_a_domain_has_what_the_direct_guest_has():
     assert mark.attrib == {"name": "NETBENCH_RUN", "value": "run-1"}
 
 
-def test_a_vcpu_that_pin_says_nothing_of_stays_on_the_cpus_of_the_guest():
+def test_a_vcpu_that_pin_reports_nothing_of_stays_on_the_cpus_of_the_guest():
     domain = made(VirtualMachine("g", BOOT, "tcg", 2, host_cpus=(3, 4)), Pinning(vcpus=((), (1,)), io=(2,)))
     assert [pin.get("cpuset") for pin in domain.findall("cputune/*")] == ["3,4", "1", "2"]
 
@@ -62,7 +62,7 @@ def test_acpi_is_asked_for_where_no_firmware_is_needed_for_it(monkeypatch, machi
     assert (domain.find("features/acpi") is not None) == has
 
 
-def test_what_would_be_done_is_told_and_who_does_it():
+def test_what_would_be_done_is_reported_and_who_does_it():
     own = Libvirt(LibvirtOptions()).command(SPEC)
     assert own.startswith("unshare --mount --pid --fork --kill-child --mount-proc sh ")
     assert "virsh -c 'qemu+unix:///system?socket=/run/netbench/vm/r-uut-g/libvirt-sock' create" in own
@@ -83,7 +83,7 @@ def test_an_empty_uri_is_refused():
         LibvirtOptions.model_validate({"uri": ""})
 
 
-def test_without_bindings_what_adds_them_is_said(monkeypatch):
+def test_without_bindings_what_adds_them_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "libvirt", None)
     path = list(sys.path)
     with pytest.raises(MissingError, match=r"apt-get install python3-libvirt, or pip install 'netbench\[libvirt\]'"):
@@ -119,7 +119,7 @@ def test_the_daemon_of_another_host_is_one_of_its_own(monkeypatch, uri, why):
         LibvirtConnection("guest g", uri, Elsewhere("far", "no-run"))
 
 
-def test_a_host_without_libvirt_is_told_what_adds_it(tmp_path):
+def test_a_host_without_libvirt_is_reported_what_adds_it(tmp_path):
     host = FakeHost({"sh": Completed((), 0, f"/usr/bin/{qemu_program()}\n", "")})
     with pytest.raises(
         MissingError, match="host fake has no libvirtd for guests of libvirt: install libvirt-daemon lib"
@@ -173,10 +173,10 @@ def test_a_domain_whose_console_is_out_of_reach_is_not_called_paused(monkeypatch
     )
     monkeypatch.setattr(api, "libvirt_module", lambda: module)
     spec = GuestSpec("g", tmp_path)
-    guest = LibvirtDomain(spec, "qemu:///system", lambda *_: "<domain/>")
+    guest = LibvirtGuest(spec, "qemu:///system", LocalHost("here", "no-run"))
     with pytest.raises(
         TestbedError,
         match=r"^guest g: its console: .*/console cannot be reached: No such file",
     ):
-        guest.start(LocalHost("here", "no-run"))
+        guest.start(lambda *_: "<domain/>")
     guest.stop()

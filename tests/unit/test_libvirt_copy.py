@@ -12,6 +12,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.local import LocalHost
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.libvirt.api import LibvirtConnection, libvirt_module, own_uuid
+from netbench.vmm.libvirt.domain import LibvirtGuest
 from netbench.vmm.libvirt.domain_copy import CopySettings, DomainCopy, ExistingDomain, LibvirtAgent, copy_of
 from netbench.vmm.libvirt.libvirt import Libvirt, LibvirtOptions
 from netbench.vmm.qemu.command import RunFiles, VirtualNic
@@ -165,11 +166,11 @@ def test_its_nics_and_its_ways_in_are_those_of_netbench(full):
     assert channel.find("source") is None, "libvirt makes the socket, and alone talks with the agent"
     for tag in ("console", "graphics", "redirdev", "tpm", "video/model/acceleration"):
         assert domain.find(f"devices/{tag}") is None, tag
-    assert [element.get("dev") for element in domain.findall("os/boot")] == ["hd"], "nobody answers in a network"
+    assert [element.get("dev") for element in domain.findall("os/boot")] == ["hd"], "no network boot"
     assert domain.find("os/bootmenu") is None
 
 
-def test_its_threads_run_where_the_domain_says_unless_netbench_does(full):
+def test_its_threads_run_where_the_domain_reports_unless_netbench_does(full):
     assert [element.tag for element in full[0].findall("cputune/*")] == [
         "shares",
         *["vcpupin"] * 2,
@@ -190,7 +191,7 @@ def test_its_threads_run_where_the_domain_says_unless_netbench_does(full):
         copied(FULL, CopySettings("nb", NICS, FILES, pin=Pinning(vcpus=((0,), (0,), (0,)))))
 
 
-def test_a_domain_that_says_next_to_nothing_gets_what_it_needs():
+def test_a_domain_that_reports_next_to_nothing_gets_what_it_needs():
     domain, copy = copied("<domain type='qemu'/>")
     assert [element.tag for element in domain.findall("devices/*")] == ["interface", "interface", "serial", "channel"]
     assert (copy.cpus, copy.emulator) == (1, "")
@@ -200,7 +201,7 @@ def test_a_domain_that_says_next_to_nothing_gets_what_it_needs():
 @pytest.mark.parametrize(
     ("memory", "mib"), [("<memory>524288</memory>", 512), ("<memory unit='GiB'>2</memory>", 2048), ("", 0)]
 )
-def test_its_memory_is_told_in_mib(memory, mib):
+def test_its_memory_is_reported_in_mib(memory, mib):
     assert copied(f"<domain type='qemu'>{memory}</domain>")[1].memory_mib == mib
 
 
@@ -262,7 +263,7 @@ def test_what_could_write_or_cannot_be_started_is_refused(defined, why):
         copied(defined)
 
 
-def test_what_would_be_done_is_told_and_nobody_asked():
+def test_what_would_be_done_is_reported_and_no_one_asked():
     """There is no such daemon."""
     driver = Libvirt(LibvirtOptions(uri=URI, domain="my web"))
     output = driver.command(SPEC)
@@ -286,7 +287,7 @@ def test_what_would_be_done_is_told_and_nobody_asked():
         ({"domain": "web", "uri": URI, "attachment": "macvtap"}, "attachment: libvirt attaches its guests by taps"),
     ],
 )
-def test_what_the_domain_says_is_not_said_again(options, why):
+def test_what_the_domain_reports_is_not_reported_again(options, why):
     with pytest.raises(ValidationError, match=why):
         LibvirtOptions.model_validate(options)
 
@@ -307,7 +308,7 @@ def libvirt():
     connection.close()
 
 
-def test_libvirt_tells_of_a_domain_that_is_shut_off(libvirt):
+def test_libvirt_reports_of_a_domain_that_is_shut_off(libvirt):
     with pytest.raises(TestbedError, match=r"^guest g: domain test is running, .*\(virsh -c test:///default shutdown"):
         libvirt.defined("test")
     with pytest.raises(TestbedError, match=r"^guest g: there is no domain web at test:///default, which has: test$"):
@@ -321,9 +322,11 @@ def test_libvirt_tells_of_a_domain_that_is_shut_off(libvirt):
 
 
 def test_an_agent_that_is_not_there_is_an_error_that_names_the_guest(libvirt):
-    domain = libvirt_module().open("test:///default").lookupByName("test")
+    guest = LibvirtGuest(SPEC, "test:///default", HERE)
+    guest._libvirt = libvirt
+    guest._domain = libvirt_module().open("test:///default").lookupByName("test")
     with pytest.raises(TestbedError, match="^guest g: its guest agent: "):
-        libvirt.query_agent(domain, '{"execute": "guest-ping"}', 2.0)
+        guest.query_agent('{"execute": "guest-ping"}', 2.0)
 
 
 def test_a_copy_of_variables_is_made_and_only_where_there_are_some(tmp_path):

@@ -18,7 +18,7 @@ from netbench.vmm.container import cgroups
 from netbench.vmm.container.cgroups import AddGroups, Hierarchy, cpu_cgroup_procs, hierarchies, in_groups
 from netbench.vmm.container.container import Container, ContainerOptions
 from netbench.vmm.container.runtime import Root
-from netbench.vmm.libvirt import lxc as libvirt_lxc
+from netbench.vmm.libvirt import domain
 from netbench.vmm.libvirt.lxc import domain_xml, find_lxc_driver
 from tests.unit.fakes import FakeHost
 
@@ -90,7 +90,7 @@ def test_in_version_2_nothing_runs_in_a_group_with_groups():
     assert cpu_cgroup_procs("nb-x", there) == leaf
 
 
-def test_what_is_done_is_told_and_can_be_undone_by_another_process(monkeypatch):
+def test_what_is_done_is_reported_and_can_be_undone_by_another_process(monkeypatch):
     monkeypatch.setattr(cgroups, "THIS_MACHINE", machine(APART, OWN))
     change = AddGroups("nb-x", 200, 0.5)
     cpu = "/sys/fs/cgroup/cpu,cpuacct/nb-x"
@@ -105,21 +105,21 @@ def test_what_is_done_is_told_and_can_be_undone_by_another_process(monkeypatch):
 
 
 def test_groups_of_somebody_else_are_left_alone():
-    with pytest.raises(TestbedError, match="the control group .*/nb-x is there already and not netbench's"):
+    with pytest.raises(TestbedError, match="the control group .*/nb-x exists already and is not netbench's"):
         AddGroups("nb-x").found(MachineState(machine(APART, OWN, test=0)))
     host = FakeHost()
     AddGroups("mine", paths="/sys/fs/cgroup/memory/mine").undo(host)
     assert host.commands == []
 
 
-def test_a_machine_without_the_groups_is_told_which():
+def test_a_machine_without_the_groups_is_reported_which():
     without = machine([line for line in APART if "memory" not in line], OWN)
     with pytest.raises(MissingError, match="containers of libvirt need control groups with memory: mount them"):
         AddGroups("nb-x").found(MachineState(without))
 
 
 def test_what_is_not_there_is_missing(monkeypatch, tmp_path):
-    monkeypatch.setattr(libvirt_lxc, "_LIBRARIES", tmp_path)
+    monkeypatch.setattr(domain, "_LIBRARIES", tmp_path)
     with pytest.raises(MissingError, match="its driver for LXC"):
         find_lxc_driver("")
     assert "libvirt-lxc" in Container(ContainerOptions(runtime="libvirt")).needs()

@@ -103,7 +103,7 @@ def test_nothing_that_it_may_write_to_is_a_directory_of_this_machine():
     }
 
 
-def test_one_that_says_nothing_of_its_root_has_a_copy_of_this_machines():
+def test_one_that_reports_nothing_of_its_root_has_a_copy_of_this_machines():
     copy, domain = copied("<domain type='lxc'/>")
     assert copy.directories == ("/",)
     (root,) = domain.findall("devices/filesystem")
@@ -157,7 +157,7 @@ def test_options_that_do_not_go_together_are_refused(options, why):
         ContainerOptions.model_validate(options)
 
 
-def test_for_a_plan_nobody_is_asked(monkeypatch):
+def test_for_a_plan_no_one_is_asked(monkeypatch):
     monkeypatch.setattr(libvirt_lxc, "LibvirtConnection", None)
     vmm = Container(ContainerOptions(runtime="libvirt", domain="web"))
     assert "`virsh -c lxc:///system dumpxml --inactive web`" in vmm.command(SPEC)

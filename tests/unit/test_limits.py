@@ -76,18 +76,18 @@ SCENARIO = {"scenario": "cpu-heavy"}
 
 
 @pytest.mark.parametrize(
-    ("trials", "bound", "index", "says"),
+    ("trials", "bound", "index", "message"),
     [
         ([*AT_LEAST, *at(2000, 1500, **SCENARIO)], "≤", 0.75, "≤ −25.0 %: the baseline is at least what was offered"),
         ([*LESS, *at(2000, 2000, **SCENARIO)], "≥", 4 / 3, "≥ +33.3 %: this maximum is at least what was offered"),
         ([*LESS, *at(2000, 1200, **SCENARIO)], "", 0.8, "−20.0 % "),
     ],
 )
-def test_a_ratio_of_a_lower_bound_is_a_bound(trials, bound, index, says):
+def test_a_ratio_of_a_lower_bound_is_a_bound(trials, bound, index, message):
     (one,) = relative_maxima(with_limits(group_trials(campaign(trials))))
     assert one.ratio.bound == bound
     assert one.isolation_index == pytest.approx(index)
-    assert statement(one.ratio).startswith(says)
+    assert statement(one.ratio).startswith(message)
     assert worst_isolation([one]) == (one,)
     assert (one.ratio.low is None, one.ratio.high is None) == (bound == "≤", bound == "≥")
     assert one.ratio.significant is True
@@ -109,10 +109,12 @@ def test_the_report_and_the_terminal_never_show_such_a_maximum_as_a_plain_number
     page = page_of(campaign(trials))
     assert "≥ 1.3 Mbit/s, not saturated: limited by the load asked" in page.text
     assert "≥ 1" in str(figures_on(page.source)[0].plotly), "on the bar"
-    told = printed(campaign(trials))
-    assert "≥ 1.3" in told
-    assert told.count("≥ ") == 1, "that of the lower load is no maximum"
-    assert "≥: a maximum that is limited by the load asked, not by the UUT, is a lower bound" in " ".join(told.split())
+    output = printed(campaign(trials))
+    assert "≥ 1.3" in output
+    assert output.count("≥ ") == 1, "that of the lower load is no maximum"
+    assert "≥: a maximum that is limited by the load asked, not by the UUT, is a lower bound" in " ".join(
+        output.split()
+    )
     of_uut = [*at(1000, 1000), *at(4000, 1500)]
     assert "≥" not in printed(campaign(of_uut))
     assert "Lower bounds" not in page_of(campaign(of_uut)).text

@@ -26,7 +26,7 @@ def test_lines_come_one_by_one_however_they_were_written(pipe):
     assert [lines.take(5), lines.take(5)] == [b"three", b""]
 
 
-def test_the_end_and_a_line_without_one_are_told_apart(pipe):
+def test_the_end_and_a_line_without_one_are_reported_apart(pipe):
     reader, writer = pipe
     lines = Lines(reader)
     writer.write(b"half a line")
@@ -54,7 +54,7 @@ def test_last_words_are_those_that_are_there(pipe):
     assert last_words(reader, 3) == ""
 
 
-def test_of_what_is_said_without_end_the_beginning_and_the_end_are_kept(pipe):
+def test_of_what_is_reported_without_end_the_beginning_and_the_end_are_kept(pipe):
     reader, writer = pipe
     tail = Tail(reader)
     writer.write(b"begins\n")

@@ -110,7 +110,7 @@ def test_it_finds_what_a_file_of_it_holds(in_order, others, pieces, damage, cut,
         (ours(0, START_NS + 20_000_000), {}),
         (ours(0), {"stamped_early": True}),
     ],
-    ids=["next number", "far later number", "too early", "too late", "not stamped as its source said"],
+    ids=["next number", "far later number", "too early", "too late", "not stamped by its source"],
 )
 def test_a_frame_that_could_have_been_ours_and_is_not_makes_all_counts_unknown(strange, otherwise):
     """It was counted before the difference showed."""
@@ -135,14 +135,14 @@ def test_what_is_no_capture_is_read_to_its_end_and_refused(content, why):
     assert not live.await_flush(0)
 
 
-def test_whatever_fails_in_the_thread_is_told(monkeypatch):
+def test_whatever_fails_in_the_thread_is_reported(monkeypatch):
     monkeypatch.setattr("netbench.capture.live.CaptureTally.add", lambda self, batch: 1 / 0)
     live = hear(pcap([ours(0)]) + bytes(3 << 20), [])
     with pytest.raises(UsageError, match="its analysis failed: ZeroDivisionError"):
         live.counts(EXPECTED)
 
 
-def test_a_flush_frame_says_that_all_before_it_is_there():
+def test_a_flush_frame_reports_that_all_before_it_is_there():
     live, start = listening()
     os.write(start, pcap([ours(0)]))
     assert not live.await_flush(0.05)
@@ -188,7 +188,7 @@ def test_the_end_of_a_capture_ends_the_wait_for_a_flush_frame():
     assert not live.await_flush(threading.TIMEOUT_MAX), "or this test would not end"
 
 
-def test_it_runs_where_it_is_told_to():
+def test_it_runs_where_it_is_reported_to():
     allowed = os.sched_getaffinity(0)
     cpu = max(allowed)
     before = {thread.native_id for thread in threading.enumerate()}

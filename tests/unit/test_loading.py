@@ -231,7 +231,7 @@ def test_wrong_topologies_are_refused(setting, message):
     assert message in str(caught.value)
 
 
-def test_every_problem_of_a_file_is_told_at_once_and_no_other(tmp_path):
+def test_every_problem_of_a_file_is_reported_at_once_and_no_other(tmp_path):
     """A list of wrong items is not reported as too short, too."""
     path = tmp_path / "mine.yaml"
     path.write_text("frame_sizes: ['6\n\n  3']\nloads: [max]\n")

@@ -51,17 +51,17 @@ def lost(given_: StreamObservation) -> dict[str, int]:
     return {loss.place: loss.frames for loss in losses([given_])[given_.path.name].losses}
 
 
-@pytest.mark.parametrize("told", [0, 300])  # the kernel reports the drops to the ingress for XDP frames only
-def test_what_a_ring_had_no_room_for_was_lost_at_the_ingress(told):
+@pytest.mark.parametrize("output", [0, 300])  # the kernel reports the drops to the ingress for XDP frames only
+def test_what_a_ring_had_no_room_for_was_lost_at_the_ingress(output):
     along = PATHS["bridge"]
     given_ = evidence(SENT - 300, SENT - 370, growth("bridge", "nft drop rule", "dropped", 70), stack="bridge")
     path = replace(PATH, receive="napi")
     nics = {**given_.nics, "source": passed(tx=SENT - 300, tx_dropped=300)}
-    nics["ingress"] = passed(rx=SENT - 300, rx_dropped=told)
+    nics["ingress"] = passed(rx=SENT - 300, rx_dropped=output)
     full = replace(given_, path=path, nics=nics)
     assert lost(full) == {"ingress NIC (receive ring full)": 300, "bridge (nft drop rule)": 70}
     assert (account(full).unexplained_frames, account(full).foreign_frames) == (0, 0)
-    assert all_counted([full]), "nobody waits for them"
+    assert all_counted([full]), "no wait for them"
     # The full backlog is the sink's, not the UUT's.
     growths = (*given_.growths, growth("softnet backlog", "dropped", "repeated", 40, along, shared=True))
     ends = {"egress": passed(tx=SENT - 410, tx_dropped=40), "sink": passed(rx=SENT - 410, rx_dropped=40)}
@@ -277,7 +277,7 @@ def test_a_backlog_that_is_full_is_named_on_a_pair_that_shows_it_at_both_ends(ot
     assert lost(replace(seen, nics={**seen.nics, **ends})) == {"softnet backlog (dropped)": 40}
 
 
-def test_what_a_source_was_told_of_is_not_lost_and_no_backlog_behind_has_dropped_it():
+def test_what_a_source_was_reported_of_is_not_lost_and_no_backlog_behind_has_dropped_it():
     """pktgen takes no frame for sent that a veth pair refused (NET_XMIT_DROP), but both ends have counted it."""
     backlog = growth("softnet backlog", "dropped", "repeated", 700 + 40, shared=True)
     full = growth("ingress tap", "tx_dropped", "dropped", 8000)

@@ -31,7 +31,7 @@ from netbench.linux.changes import (
 from netbench.linux.changes.base import ChangeRecord
 from netbench.linux.counters.netlink_counters import nics_of
 from netbench.linux.machine import Machine
-from netbench.linux.netlink import attribute
+from netbench.linux.netlink import Link, attribute
 from netbench.linux.watchdog.journal import Journal
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import CountingPoint, PointKind
@@ -209,7 +209,7 @@ def test_what_is_there_already_is_not_taken_for_netbenchs_own(guest, change):
     guest.there = [{"ifname": "eth1", "flags": ["UP"], "addr_info": [{"local": "192.0.2.7"}]}]
     guest.answers["ls"] = Completed((), 0, "nb-x\n", "")
     guest.answers["ip"] = Completed((), 0, json.dumps([{"dst": "192.0.2.8", "dev": "eth1"}]), "")
-    with pytest.raises(TestbedError, match="is there already and not netbench's"):
+    with pytest.raises(TestbedError, match="exists already and is not netbench's"):
         guest.machine.make([change])
     assert (guest.log, guest.machine.point) == ([], 0)
 
@@ -223,7 +223,7 @@ def test_an_interface_is_left_up_that_was_up(guest, flags, undone):
     assert guest.log == undone
 
 
-def test_what_cannot_be_taken_back_is_told_and_the_rest_is_taken_back(guest):
+def test_what_cannot_be_taken_back_is_reported_and_the_rest_is_taken_back(guest):
     guest.machine.make(EACH[1:])
     guest.failing = {"link del": "Device or resource busy"}
     failures = guest.machine.undo()
@@ -435,12 +435,12 @@ def test_a_uut_in_a_vm_comes_and_goes(how, guest):
     made = len(guest.log)
     before, point = dict(guest.files), guest.machine.point
     guest.machine.make(forwarding_changes(stream_paths(lab), how))
-    told = guest.log[made:]
-    assert told
+    output = guest.log[made:]
+    assert output
     assert guest.machine.undo(to=point) == []
     assert {path: text.strip() for path, text in guest.files.items()} == {p: t.strip() for p, t in before.items()}
-    gone = guest.log[made + len(told) :]
-    for command in told:
+    gone = guest.log[made + len(output) :]
+    for command in output:
         if " link add " in command:
             assert command.partition(" type ")[0].replace(" add ", " del ") in gone
         if " address add " in command:
@@ -456,7 +456,7 @@ def listing_guest(text=LISTING) -> Guest:
     return Guest(ip=Completed((), 0, text, ""))
 
 
-def test_counters_as_ip_tells_them():
+def test_counters_as_ip_reports_them():
     guest = listing_guest()
     ingress, egress = InterfaceRef("lab", IN, "nb-in1"), InterfaceRef("lab", IN, "nb-out1")
     found = guest.machine.read_nics([ingress, egress, InterfaceRef("lab", IN, "gone")])
@@ -488,8 +488,8 @@ def test_frames_for_another_mac_address_as_ip_and_netlink_count_them():
     assert listing_guest(text).machine.read_nics([place])[place].rx_otherhost_dropped == 427
     for words, counted in ((25, 427), (24, None)):  # before Linux 5.19 there are 24
         stats = struct.pack(f"={words}Q", *range(words - 1), 427)
-        told = attribute(3, b"nb-in1\0") + attribute(16, b"\6") + attribute(23, stats)
-        ((name, nic),) = nics_of([bytes(4) + struct.pack("=iI4x", 3, 0x10001) + told])
+        output = attribute(3, b"nb-in1\0") + attribute(16, b"\6") + attribute(23, stats)
+        ((name, nic),) = nics_of([Link.parse(bytes(4) + struct.pack("=iI4x", 3, 0x10001) + output)])
         assert (name, nic.rx, nic.rx_otherhost_dropped) == ("nb-in1", 0, counted)
 
 

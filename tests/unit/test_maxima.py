@@ -274,7 +274,7 @@ def test_shares_that_make_no_sense_are_refused_in_words(campaign, wanted, why):
         ({}, Behaviour(source_error="broken"), "the search for it failed: generator-failed"),
     ],
 )
-def test_what_is_no_maximum_costs_what_refers_to_it_and_says_what_to_do(campaign, options, behaviour, why):
+def test_what_is_no_maximum_costs_what_refers_to_it_and_reports_what_to_do(campaign, options, behaviour, why):
     campaign.testbed.usual = behaviour
     results = campaign.run(**SHARES, maxima=options, retries=0)
     for trial in results.wanted_trials:
@@ -301,7 +301,7 @@ def test_trials_that_search_are_in_no_mean_and_marked_in_the_export(campaign):
     assert "maximum (PDR 5 %)" in console.export_text()
 
 
-def test_the_console_tells_bounds_as_they_narrow(campaign, capsys):
+def test_the_console_reports_bounds_as_they_narrow(campaign, capsys):
     from netbench.campaign import runner
 
     observer = ConsoleProgress(Console(width=200))

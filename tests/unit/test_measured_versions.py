@@ -77,9 +77,9 @@ def test_the_command_compares_the_split_versions_one_directory(compare, tmp_path
     directory = stored(tmp_path / "both", in_turn(0.95))
     code, out, err = compare(directory, "--fail-on-regression", "2")
     assert (code, err) == (ExitCode.INVALID_RESULTS, "")
-    told = " ".join(out.split())
-    assert "both (new) against both (base): slower in 2, by up to 5." in told
-    assert "paired t test: of the ratio in each repetition" in told
+    output = " ".join(out.split())
+    assert "both (new) against both (base): slower in 2, by up to 5." in output
+    assert "Paired t test: of the ratio in each repetition" in output
 
 
 def test_both_versions_are_offered_the_shares_of_the_maximum_of_the_base(monkeypatch, tmp_path):

@@ -26,7 +26,7 @@ def loaded(tmp_path, *changes, name="netns-vmm"):
     return load_topology(shipped(TOPOLOGIES)[name], option_models(UUTS), changes)
 
 
-def test_a_neighbour_is_what_the_uut_is_unless_told_otherwise():
+def test_a_neighbour_is_what_the_uut_is_unless_reported_otherwise():
     assert beside(QEMU, {}).options == {"nic": "virtio-net-pci", "forward": "route"}, "its threads are not the UUT's"
     assert beside(QEMU, {"nic": "e1000", "cpus": 2}).options == {"nic": "e1000", "forward": "route", "cpus": 2}
     assert beside(RAW, {}).name == "r.second"
@@ -102,7 +102,7 @@ def test_what_is_written_down_reads_the_same():
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ("neighbours.0.memry=64M", "neighbours[0].memry: unknown key; did you mean 'memory'?"),
         ("neighbours.0.streams=n2", "neighbour second: there is no stream 'n2'; streams are s1, n1"),
@@ -128,10 +128,10 @@ def test_what_is_written_down_reads_the_same():
         ("uuts.2.neighbours={second: {cpu_limit: 0%}}", "uuts[2].neighbours.second.cpu_limit"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(tmp_path, changes, says):
+def test_what_makes_no_sense_is_refused_with_its_place(tmp_path, changes, message):
     with pytest.raises(UsageError) as refused:
         loaded(tmp_path, f"topology.{changes}")
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_two_of_one_name_and_a_stream_through_two(tmp_path):

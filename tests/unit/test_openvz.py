@@ -9,7 +9,6 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.hosts.base import GoneError
 from netbench.hosts.local import LocalHost
 from netbench.linux.machine import Machine
 from netbench.linux.watchdog.journal import Journal
@@ -116,7 +115,7 @@ def test_a_container_from_its_template_to_its_end(stub, tool, output):
         ("status", 3, "License error"),
     ],
 )
-def test_what_fails_is_told_in_the_words_of_the_tool_and_leaves_nothing(stub, tool, command, code, words):
+def test_what_fails_is_reported_in_the_words_of_the_tool_and_leaves_nothing(stub, tool, command, code, words):
     machine = Machine(None, LocalHost("here", "no-run"))
     stub.fail(f"{tool} {command}", code, words)
     error = MissingError if words == "Permission denied" else TestbedError
@@ -136,7 +135,7 @@ def test_a_tool_that_answers_something_else_is_not_taken_for_one(stub):
 @pytest.mark.parametrize(("tool", "ident"), [("vzctl", CTID), ("prlctl", "nb-a")])
 def test_a_container_of_somebody_elses_is_neither_used_nor_destroyed(stub, tool, ident):
     stub.put(ident, name="theirs")
-    with pytest.raises(TestbedError, match=f"container {ident} is there already and not netbench's"):
+    with pytest.raises(TestbedError, match=f"container {ident} exists already and is not netbench's"):
         went(driver(tool=tool))
     assert (stub.calls, list(stub.containers())) == ([], [ident])
 
@@ -179,7 +178,7 @@ def test_one_that_stops_by_itself_is_noticed(stub):
     inside = guest.host()
     stub.end(CTID)
     assert guest.death() == f"guest g: its container {CTID} has stopped"
-    with pytest.raises(GoneError, match=f"container {CTID} has stopped"):
+    with pytest.raises(TestbedError, match=f"container {CTID} has stopped"):
         inside.run(["true"])
     with pytest.raises(TestbedError, match="has stopped"):
         guest.await_answer(60.0)
@@ -217,7 +216,7 @@ def test_shares_are_the_containers_own_and_no_control_group_is_made():
     assert not any("cgroup" in command for command in output)
 
 
-def test_where_there_is_no_openvz_that_is_said(stub, monkeypatch, tmp_path):
+def test_where_there_is_no_openvz_that_is_reported(stub, monkeypatch, tmp_path):
     monkeypatch.setattr(openvz, "KERNEL", tmp_path / "vz")
     with pytest.raises(MissingError, match="the kernel of this host is not OpenVZ's: it has no"):
         find_tool("vzctl", "")

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from netbench.cli.output import UNLIMITED, LastingOutput, console_on, printable, width_of
+from netbench.cli.console import PrintingConsole
+from netbench.cli.output import UNLIMITED, LastingOutput, printable, width_of
 
 NETBENCH = f"{shlex.quote(sys.executable)} -m netbench"
 LIST = f"{NETBENCH} list"
@@ -33,7 +34,7 @@ def test_without_standard_input_nothing_is_asked():
 
 @pytest.mark.parametrize("command", ["doctor", "doctor --json", "--help", "run --help"])
 @pytest.mark.parametrize("how", ["", "PYTHONUNBUFFERED=1"])
-def test_whoever_prints_says_that_it_could_not_and_nothing_more(how, command):
+def test_anyone_who_prints_reports_that_it_could_not_and_nothing_more(how, command):
     """So do Rich and the library that parses the command line."""
     full = "netbench: standard output was not written: No space left on device\n"
     assert said_of(f"{how} {NETBENCH} {command} >/dev/full") == (4, full)
@@ -52,11 +53,11 @@ def test_a_terminal_has_its_width_and_a_file_has_none(monkeypatch):
     assert (width_of(Terminal()), width_of(io.StringIO())) == (132, UNLIMITED)
     monkeypatch.setenv("COLUMNS", "80")
     assert width_of(io.StringIO()) == 132, "what shutil makes of it"
-    assert console_on(LastingOutput(io.StringIO())).width == 132
+    assert PrintingConsole(LastingOutput(io.StringIO())).width == 132
 
 
 @pytest.mark.parametrize("gone", ["2>/dev/full", "2>&-"])
-def test_what_is_wrong_shows_in_the_exit_code_where_it_cannot_be_said(gone):
+def test_what_is_wrong_shows_in_the_exit_code_where_it_cannot_be_reported(gone):
     assert said_of(f"{NETBENCH} nonsense {gone}") == (2, "")
 
 

@@ -42,7 +42,7 @@ def test_the_papers_formula_under_offers_by_4_5_percent_at_64_bytes():
 
 
 @pytest.mark.parametrize(("reading", "less"), [("frame-size", 0), ("pktgen-size", 4)])
-def test_profiles_with_the_papers_delay_offer_what_its_formula_says(reading, less):
+def test_profiles_with_the_papers_delay_offer_what_its_formula_reports(reading, less):
     """8000 × (s + 24) / b ns, where s is the frame size or pktgen's, which excludes the FCS; 0 ns at last."""
     files = shipped(PROFILES)
     names = (f"schlosser2011-delay-{reading}", "schlosser2011-dedicated")

@@ -39,7 +39,7 @@ uuts:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place", "says"),
+    ("old", "new", "place", "message"),
     [
         (
             "streams: [s2]",
@@ -84,14 +84,14 @@ uuts:
         ("kind: raw\n    f", "kind: rwa\n    f", "25:11", "'rwa' is no kind of UUT; did you mean raw?"),
     ],
 )
-def test_what_does_not_fit_together_is_shown_where_it_stands(tmp_path, old, new, place, says):
+def test_what_does_not_fit_together_is_shown_where_it_stands(tmp_path, old, new, place, message):
     assert LAB.count(old) >= 1
     path = tmp_path / "lab.yaml"
     before, _, after = LAB.rpartition(old)
     path.write_text(before + new + after)
     with pytest.raises(UsageError) as caught:
         load_topology(path, option_models(UUTS))
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(f"{path}:{place}: ")
 
 
@@ -114,7 +114,7 @@ scenarios:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place", "says"),
+    ("old", "new", "place", "message"),
     [
         ("10kfps", "10kpps", "2:9", "loads[0]: '10kpps' is not allowed: not a load"),
         ("activity: idle", "activity: idel", "7:15", "did you mean idle?"),
@@ -125,12 +125,12 @@ scenarios:
         ("scenarios:", "warm_up: 20s\nscenarios:", "3:10", "warm_up: 20 s leaves nothing of the duration"),
     ],
 )
-def test_the_same_of_profiles_where_one_line_stands_for_several_scenarios(tmp_path, old, new, place, says):
+def test_the_same_of_profiles_where_one_line_stands_for_several_scenarios(tmp_path, old, new, place, message):
     path = tmp_path / "mine.yaml"
     path.write_text(PROFILE.replace(old, new, 1))
     with pytest.raises(UsageError) as caught:
         load_profile(path, profile_kinds())
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(f"{path}:{place}: ")
 
 

@@ -108,7 +108,7 @@ def test_streams_are_the_first_ones():
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "more", "says"),
+    ("kwargs", "more", "message"),
     [
         ({"uuts": ["c"]}, {}, "no UUT 'c' here; there are a, b"),
         ({"scenarios": ["shared"]}, {}, "no scenario 'shared'"),
@@ -120,8 +120,8 @@ def test_streams_are_the_first_ones():
         ),
     ],
 )
-def test_an_impossible_plan_is_refused(kwargs, more, says):
-    with pytest.raises(UsageError, match=says):
+def test_an_impossible_plan_is_refused(kwargs, more, message):
+    with pytest.raises(UsageError, match=message):
         make_plan(topology(1, UUTS), profile(**more), **kwargs)
 
 
@@ -239,7 +239,7 @@ def test_scenarios_with_the_same_neighbours_are_shuffled_together_within_a_visit
 
 
 @pytest.mark.parametrize(("reboot", "trials_a_visit"), [("trial", {1}), ("scenario", {4, 2})])
-def test_guests_are_restarted_as_often_as_the_profile_says(reboot, trials_a_visit):
+def test_guests_are_restarted_as_often_as_the_profile_reports(reboot, trials_a_visit):
     plan = shared_plan(reboot=reboot)
     assert {len(visit) for visit in boots_of(plan)} == trials_a_visit
     assert all(len({trial.scenario for trial in visit}) == 1 for visit in boots_of(plan))
@@ -320,9 +320,9 @@ def test_where_all_are_to_forward_a_neighbour_without_streams_is_idle():
     ]
     plan = make_plan(there, profile(scenarios=[{"network": "50%"}]))
     assert {tuple(neighbour.name for neighbour in trial.neighbours) for trial in plan.trials} == {("second", "third")}
-    told = {"name": "x", "activity": {"network": "50%"}, "neighbours": {"third": {"network": "50%"}}}
+    output = {"name": "x", "activity": {"network": "50%"}, "neighbours": {"third": {"network": "50%"}}}
     with pytest.raises(UsageError, match="neighbour third has no streams to forward"):
-        make_plan(there, profile(scenarios=[told]))
+        make_plan(there, profile(scenarios=[output]))
 
 
 ON = {"a": None, "b": "lab", "c": None, "d": "lab"}

@@ -65,8 +65,8 @@ def test_short_trials(duration, short):
 
 @pytest.mark.parametrize(("repetitions", "text"), [(1, "1 repetition:"), (2, "2 repetitions:"), (3, None)])
 def test_few_repetitions(repetitions, text):
-    said = found(PORTS, profile(duration="10s", repetitions=repetitions)).get(WarningKind.FEW_REPETITIONS)
-    assert said is None if text is None else said.startswith(text)
+    reported = found(PORTS, profile(duration="10s", repetitions=repetitions)).get(WarningKind.FEW_REPETITIONS)
+    assert reported is None if text is None else reported.startswith(text)
 
 
 def test_a_load_that_no_trial_has_time_for_a_frame_of_is_impossible():

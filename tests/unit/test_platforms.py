@@ -7,6 +7,7 @@ import pytest
 from netbench.cli import listing
 from netbench.config.plugins import UUTS, plugins
 from netbench.errors import MissingError
+from netbench.hosts.local import LocalHost
 from netbench.images.library import Image
 from netbench.linux.requirements import Facility, Tool
 from netbench.model.virtualisation import Virtualisation
@@ -60,7 +61,7 @@ BOXES = Platform("boxes", Boxes, PLAN)
 
 
 @pytest.mark.parametrize(
-    ("platform", "wrong", "told"),
+    ("platform", "wrong", "output"),
     [
         (BOXES, (), "real"),
         (QEMU, (), "real"),
@@ -73,10 +74,10 @@ BOXES = Platform("boxes", Boxes, PLAN)
         (replace(BOXES, kind=Simulated), ("boxctl", Status.MISSING), "cannot run here because: boxctl: seen"),
     ],
 )
-def test_how_real_a_platform_is(platform, wrong, told):
+def test_how_real_a_platform_is(platform, wrong, output):
     found = ALL | ({wrong[0]: HostCheck(wrong[0], wrong[1], "seen", "do this", "")} if wrong else {})
     here = judge(platform, found)
-    assert (str(here), here.remedies) == (told, ("do this",) if wrong else ())
+    assert (str(here), here.remedies) == (output, ("do this",) if wrong else ())
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_all_that_is_installed_is_listed_in_80_columns_without_root(monkeypatch,
     assert [platform.name for platform, _ in judged] == list(from_outside)
     here = {platform.name: str(judgement) for platform, judgement in judged}
     assert here["boxes"] == "cannot run here because: boxctl: not installed"
-    assert here["choosy"].startswith("not known: its options decide")
+    assert here["choosy"].startswith("not known: depends on its options")
     assert here["raw"] == "not known: bridge: not checked: needs root; bridge-nf: not checked: needs root"
     monkeypatch.setattr(listing, "judge_platforms", lambda: judged)
     text = listing.uut_listing(80)
@@ -112,7 +113,7 @@ def test_the_doctor_has_a_line_for_each(from_outside):
     assert checks["uut:boxes"].status is Status.OK
 
 
-def test_root_is_told_how_kvm_is_tried(monkeypatch):
+def test_root_is_reported_how_kvm_is_tried(monkeypatch):
     kvm = Facility("kvm", "guests", "", lambda image: "tried", by_root=True, recall=lambda image: "")
     monkeypatch.setattr(diagnosis, "facilities", lambda needs: [kvm])
     (root,), (user,) = (diagnosis.check_facilities({"kvm"}, euid, quick=True) for euid in (0, USER))
@@ -121,7 +122,7 @@ def test_root_is_told_how_kvm_is_tried(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("flags", "device", "told"),
+    ("flags", "device", "output"),
     [
         ("fpu svm", False, "modprobe kvm_amd"),
         ("vmx", False, "modprobe kvm_intel"),
@@ -129,11 +130,11 @@ def test_root_is_told_how_kvm_is_tried(monkeypatch):
         ("fpu", False, ""),
     ],
 )
-def test_what_gives_a_machine_kvm(monkeypatch, tmp_path, flags, device, told):
+def test_what_gives_a_machine_kvm(monkeypatch, tmp_path, flags, device, output):
     (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
     monkeypatch.setattr(acceleration, "KVM_DEVICE", tmp_path / ("cpuinfo" if device else "kvm"))
-    said = kvm_remedy(tmp_path / "cpuinfo")
-    assert said == told if told else "hardware virtualisation" in said
+    reported = kvm_remedy(tmp_path / "cpuinfo")
+    assert reported == output if output else "hardware virtualisation" in reported
 
 
 def test_what_is_recall_kvm_is_not_tried_again(monkeypatch, tmp_path):
@@ -142,9 +143,9 @@ def test_what_is_recall_kvm_is_not_tried_again(monkeypatch, tmp_path):
     monkeypatch.setattr(acceleration, "CACHE", tmp_path / "acceleration.json")
     monkeypatch.setattr(acceleration, "find_image", lambda name: image)
     assert recall_kvm("micro") == ""
-    remember(acceleration.CACHE, image, Acceleration("kvm"))
+    remember(LocalHost("here", "no-run"), image, Acceleration("kvm"))
     assert recall_kvm("micro") == "a guest boots under it"
-    remember(acceleration.CACHE, image, Acceleration("tcg", "it hangs"))
+    remember(LocalHost("here", "no-run"), image, Acceleration("tcg", "it hangs"))
     with pytest.raises(MissingError, match="it hangs"):
         recall_kvm("micro")
     monkeypatch.setattr(acceleration, "KVM_DEVICE", tmp_path / "kvm")

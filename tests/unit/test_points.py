@@ -24,7 +24,7 @@ def test_the_middle_of_a_uut_is_in_the_guest_behind_what_it_counts_on_the_way_in
     assert [point.name for point in THROUGH_UUT][4:6] == ["uut", "egress NIC"]
 
 
-def test_a_path_through_something_that_nobody_looks_into_has_no_nics_of_it():
+def test_a_path_through_something_that_no_one_looks_into_has_no_nics_of_it():
     outside = whole_path(replace(PATH, ingress=None, egress=None), ())
     assert [point.name for point in outside] == [
         "generator",

@@ -48,7 +48,7 @@ def wait():
     return run
 
 
-def test_a_way_that_is_ready_takes_no_time_and_bridges_are_told_where_the_sink_is(wait):
+def test_a_way_that_is_ready_takes_no_time_and_bridges_are_reported_where_the_sink_is(wait):
     took_s, log = wait(Behaviour(), {})
     assert took_s < 0.1
     first_of = {entry: log.index(entry) for entry in log}
@@ -92,7 +92,7 @@ def test_probes_that_arrive_changed_are_described_as_soon_as_two_in_a_row_did(mo
     assert fake.log.count("source s1 start") == 3
 
 
-def test_a_full_disk_is_told_at_once(wait):
+def test_a_full_disk_is_reported_at_once(wait):
     with pytest.raises(TestbedError, match="^stream s1: not ready: no space left for /tmp/x; free some there"):
         wait(Behaviour(no_room="no space left for /tmp/x; free some there"), {})
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from rich.console import Console
 
-from netbench.cli.progress import ConsoleProgress, _Lines, duration_text
+from netbench.cli.progress import ConsoleProgress, duration_text
 from netbench.model.campaign import EndedSweep
 from netbench.model.events import (
     CampaignDisturbed,
@@ -76,13 +76,13 @@ def test_a_line_for_each_trial_where_there_is_no_terminal(events, lines):
     assert shown(*events) == "".join(f"{line}\n" for line in lines)
 
 
-def test_what_a_sweep_leaves_out_is_told_and_no_longer_waited_for():
+def test_what_a_sweep_leaves_out_is_reported_and_no_longer_waited_for():
     ended = SweepEnded(EndedSweep("bridge", "dedicated", ("s1",), 64, ("2fps", "3fps"), ("4fps", "max"), 2))
-    said = "bridge, dedicated, s1, 64 bytes: saturated at 2fps, 3fps; skipped 4fps, max (2 trials)"
+    reported = "bridge, dedicated, s1, 64 bytes: saturated at 2fps, 3fps; skipped 4fps, max (2 trials)"
     lines = shown(started(), stored(), ended, stored()).splitlines()
-    assert lines[1:] == [f"1/4 {KEY} valid", said, f"2/2 {KEY} valid"]
+    assert lines[1:] == [f"1/4 {KEY} valid", reported, f"2/2 {KEY} valid"]
     text = plain(shown(started(), stored(), ended, terminal=True))
-    assert said in text
+    assert reported in text
     assert "1/2" in text
 
 
@@ -96,7 +96,9 @@ def test_a_bar_on_a_terminal():
     assert f"{KEY} (attempt 2)" in text
     assert "1/4" in text
     assert f"{KEY} (attempt 2)" in plain(shown(started(**ENDLESS), AGAIN, terminal=True))
-    assert "attempt" not in shown(started(), TrialStarted(KEY, 0, 1), stored(), terminal=True), "the first is not told"
+    assert "attempt" not in shown(started(), TrialStarted(KEY, 0, 1), stored(), terminal=True), (
+        "the first attempt is not printed"
+    )
 
 
 @pytest.mark.parametrize("last", [stored(), CampaignStopped("SIGINT")])
@@ -142,9 +144,9 @@ def test_the_bar_fits_80_columns_and_breaks_no_word():
     assert max(map(len, lines.replace("\r", "\n").splitlines())) <= 80
 
 
-def test_a_log_that_was_silent_says_what_is_being_done_and_when_it_ends():
+def test_a_log_that_was_silent_reports_what_is_being_done_and_when_it_ends():
     text = io.StringIO()
-    lines = _Lines(Console(file=text, width=200), quiet_s=0.005)
+    lines = ConsoleProgress(Console(file=text, width=200), quiet_s=0.005)
     lines.on(started())
     lines.on(AGAIN)
     for _ in range(1000):
@@ -152,10 +154,10 @@ def test_a_log_that_was_silent_says_what_is_being_done_and_when_it_ends():
             break
         time.sleep(0.01)
     lines.close()
-    said = text.getvalue()
-    assert f"still at {KEY} (attempt 2); ends about " in said
+    reported = text.getvalue()
+    assert f"still at {KEY} (attempt 2); ends about " in reported
     time.sleep(0.02)
-    assert text.getvalue() == said, "nothing is said of a campaign that is over"
+    assert text.getvalue() == reported, "a finished campaign prints nothing more"
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_macvtaps_are_opened_for_qemu_outside_its_directory(is_here):
     """That directory is below /run, where no device can be opened if that is mounted `nodev`."""
     nics = tuple(VirtualNic(name, "02:6e:67:00:01:01", "e1000", macvtap=True) for name in ("nb-mi-s1", "nb-me-s1"))
     guest = VirtualMachine("g", BOOT, "tcg", nics=nics)
-    command = qemu_command(guest, FILES, is_here=is_here)
+    command = qemu_command(guest, FILES, FakeHost(is_here=is_here))
     opened = command.index("macvtap:nb-mi-s1")
     assert command[opened : opened + 4] == ["macvtap:nb-mi-s1", "macvtap:nb-me-s1", "--", "qemu-system-x86_64"]
     assert ("import os" in " ".join(command[:opened])) != is_here, "a host without netbench is given the program"
@@ -203,7 +203,7 @@ def test_what_no_guest_can_be_is_refused(given_, message):
     assert message in str(refused.value)
 
 
-def test_what_a_guest_is_unless_told_otherwise():
+def test_what_a_guest_is_unless_reported_otherwise():
     plain = read()
     assert (plain.nic, plain.queues, plain.cpus, plain.memory) == ("virtio-net-pci", 1, 1, 256)
     assert (plain.image, plain.is_disk, plain.channel, plain.accelerator) == ("micro", False, None, "auto")
@@ -300,7 +300,7 @@ def test_what_a_guest_may_take_of_the_cpus_is_part_of_its_command():
     assert "mkdir -p -m 700 /run/netbench/vm/RUN-uut-u.second" in lines
 
 
-def test_a_guest_without_streams_has_no_nics_and_is_told_nothing():
+def test_a_guest_without_streams_has_no_nics_and_is_reported_nothing():
     directory, started = planned_commands(made(read()), Assignment())
     assert directory == "mkdir -p -m 700 /run/netbench/vm/RUN-uut-NAME"
     assert started.startswith("qemu-system-x86_64 ")

@@ -9,8 +9,9 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.local import LocalHost
-from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
-from netbench.vmm.qemu.process import QemuProcess
+from netbench.vmm.base import CableEnd, GuestSpec
+from netbench.vmm.qemu.command import KernelBoot, VirtualMachine
+from netbench.vmm.qemu.process import QemuGuest
 from tests.unit.fake_qmp import FakeQmp, Refusal
 
 # The stand-in prints its complaint and ends when the file `end` appears, with the exit code in that file.
@@ -30,6 +31,11 @@ while not os.path.exists(f"{place}/end"):
 os._exit(int(open(f"{place}/end").read()))
 """
 MACHINE = VirtualMachine("g", KernelBoot(Path("/k"), Path("/i")), "tcg", 2)
+CABLES = tuple(CableEnd(name, "02:6e:67:00:01:01", "virtio", Path("/s"), listens=False) for name in ("eth1", "eth2"))
+
+
+def guest_of(host: "QemuHost") -> QemuGuest:
+    return QemuGuest(GuestSpec("g", host.place, cables=CABLES), MACHINE, host)
 
 
 class QemuHost(LocalHost):
@@ -75,10 +81,10 @@ def started(tmp_path):
 
     def start(complaint="", console=""):
         host = QemuHost(tmp_path, complaint, console)
-        guest = QemuProcess(MACHINE, RunFiles(tmp_path))
+        guest = guest_of(host)
         hosts.append(host)
         guests.append(guest)
-        guest.start(host)
+        guest.start()
         return host, guest
 
     yield start
@@ -95,29 +101,26 @@ PANIC = "[    1.0] Kernel panic - not syncing: System is deadlocked on memory\r\
 
 def test_a_guest_that_runs(started):
     _, guest = started()
-    assert guest.guest == "guest g"
-    assert guest.death() == guest.hopeless() == ""
-    guest.require_alive()
-    assert guest.trouble() == ""
+    assert guest.end_of_vmm() == guest.hopeless() == guest.death() == ""
     assert 0 <= guest.cpu_s() < 60
 
 
-def test_ending_it_is_harmless_at_any_time(started, tmp_path):
+def test_ending_it_is_harmless_at_any_time(started):
     host, guest = started()
     guest.stop()
     assert host.processes[0].returncode == -9
     guest.stop()
-    never = QemuProcess(MACHINE, RunFiles(tmp_path))
+    never = guest_of(host)
     never.stop()
-    assert never.death() == "guest g is not started"
+    assert never.death() == ""
 
 
 @pytest.mark.parametrize("status", ["paused", "internal-error", "guest-panicked", "io-error"])
 def test_a_guest_that_does_not_run_though_qemu_does(started, status):
     host, guest = started()
     host.status = status
-    assert guest.trouble() == f"guest g is not running: QEMU reports '{status}'"
-    guest.require_alive()
+    assert guest.death() == f"guest g is not running: QEMU reports '{status}'"
+    assert guest.end_of_vmm() == ""
 
 
 @pytest.mark.parametrize(
@@ -130,56 +133,51 @@ def test_a_guest_that_does_not_run_though_qemu_does(started, status):
         ("", "", "ended with exit code 1: the guest wrote nothing, as happens with too little memory"),
     ],
 )
-def test_how_it_ended_is_told_with_the_last_words_of_qemu_or_of_the_guest(started, complaint, console, message):
+def test_how_it_ended_is_reported_with_the_last_words_of_qemu_or_of_the_guest(started, complaint, console, message):
     host, guest = started(complaint, console)
     host.end(1)
-    assert guest.death() == guest.death_just_now() == f"guest g: QEMU {message}"
-    assert guest.death() == f"guest g: QEMU {message}", "also when asked again"
-    assert guest.trouble() == f"guest g: QEMU {message}"
-    with pytest.raises(TestbedError) as caught:
-        guest.require_alive()
-    assert str(caught.value) == f"guest g: QEMU {message}"
+    assert guest.end_of_vmm() == guest.end_just_now() == guest.death() == f"guest g: QEMU {message}"
 
 
 def test_a_guest_that_was_killed(started):
     """It was killed from outside: earlier output of the guest is unrelated."""
     host, guest = started("qemu-system-x86_64: terminating on signal 9 from pid 1\n", "login:\n")
     host.processes[0].kill()
-    assert guest.death_just_now() == "guest g: QEMU was killed by signal 9"
+    assert guest.end_just_now() == "guest g: QEMU was killed by signal 9"
 
 
 def test_a_guest_in_trouble_is_hopeless_though_qemu_runs(started):
     _, guest = started(console="booting\nHnetbench" + PANIC + "more\n")
     assert guest.hopeless() == "guest g: [    1.0] Kernel panic - not syncing: System is deadlocked on memory"
-    assert guest.death() == ""
+    assert guest.end_of_vmm() == ""
 
 
 @pytest.mark.parametrize("sockets", [(), ("qmp", "agent")], ids=["at once", "before its monitor speaks"])
-def test_qemu_that_ends_instead_of_starting_says_why(tmp_path, sockets):
+def test_qemu_that_ends_instead_of_starting_reports_why(tmp_path, sockets):
     host = QemuHost(tmp_path, "qemu-system-x86_64: cannot set up guest memory: Cannot allocate memory\n")
     host.with_monitor = False
     for name in sockets:
         (tmp_path / name).touch()
     (tmp_path / "end").write_text("1")
-    guest = QemuProcess(MACHINE, RunFiles(tmp_path))
+    guest = guest_of(host)
     with pytest.raises(TestbedError, match="^guest g: QEMU ended with exit code 1: .*: Cannot allocate memory$"):
-        guest.start(host)
+        guest.start()
     guest.stop()
 
 
 def test_a_channel_that_cannot_be_reached(started):
     host, guest = started()
     with pytest.raises(TestbedError, match="guest g: its channel: .*/agent cannot be reached: Connection refused"):
-        guest.connect()
+        guest.channel()
     host.end(1)
     with pytest.raises(TestbedError, match="guest g: QEMU ended with exit code 1"):
-        guest.connect()
+        guest.channel()
 
 
 def test_a_cable_is_pulled_by_the_monitor(started):
     host, guest = started()
     with pytest.raises(TestbedError, match="The command set_link has not been found"):
-        guest.set_link(1, up=False)
+        guest.set_link("eth2", up=False)
     assert host.monitor.asked[-1] == ("set_link", {"name": "nic1", "up": False})
 
 

@@ -207,7 +207,7 @@ def test_queues_and_classifiers_are_at_the_hop_of_their_interface(kind, interfac
     )
 
 
-def test_a_queue_without_statistics_has_dropped_nobody_knows_how_many():
+def test_a_queue_without_statistics_has_dropped_no_one_knows_how_many():
     found = readings(NamespaceCounters(queues=(Queue("out1", "fq", None),)), SOURCE, IN, OUT)
     assert found == [CounterReading("s1", "egress NIC", "qdisc fq", "dropped", None)]
 

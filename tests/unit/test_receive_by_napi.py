@@ -15,6 +15,8 @@ from tests.unit.inputs import topology, topology_in_vm
 
 GRO = "generic-receive-offload"
 THREADED = "/sys/class/net/nb-in1/threaded"
+LINKS = [{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links]
+LAB = topology(links=LINKS)
 
 
 class Kernel(FakeHost):
@@ -25,11 +27,11 @@ class Kernel(FakeHost):
         self.features = {GRO: "off", "rx-gro-list": "on", "rx-udp-gro-forwarding": "off [fixed]"} | features
         self.threads = {7: "napi/nb-in1-9"}  # of the same name, in a foreign namespace
         self.bindable = 0
-        self.told: list[str] = []
+        self.output: list[str] = []
 
     def run(self, argv, *, stdin="", timeout_s=30.0):
         words = list(argv[4:] if argv[:3] == ["ip", "netns", "exec"] else argv)
-        self.told.append(" ".join(words))
+        self.output.append(" ".join(words))
         text, code = "", 0
         match words:
             case ["ethtool", "-k", _]:
@@ -51,27 +53,30 @@ class Kernel(FakeHost):
 
 
 def switched_on(kernel, cpus=(1,), lab=None):
-    lab = lab or topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
-    machines: dict[str | None, Machine] = {None: Machine(None, kernel)}
-    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda machine: [0, *cpus]), machines)
-    rings.switch_on()
+    lab = lab or LAB
+    rings, _ = started(kernel, cpus, lab)
     return rings, rings.received(stream_paths(lab)[0])
+
+
+def started(kernel, cpus=(1,), lab=LAB, **uuts):
+    """Rings that are switched on, and the machine; `uuts` are their CPUs and policies."""
+    machine = Machine(None, kernel)
+    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, *cpus]), {None: machine}, **uuts)
+    rings.switch_on()
+    return rings, machine
 
 
 def test_the_thread_runs_where_a_guest_does_until_that_is_gone():
     kernel = Kernel()
-    lab = topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
-    machine = Machine(None, kernel)
-    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: machine}, {"one": {"s1": (0, 3)}})
-    rings.switch_on()
+    rings, machine = started(kernel, cpus_of_uuts={"one": {"s1": (0, 3)}})
     assert rings.found["s1"].details.endswith("; CPU 1; with UUT one CPUs 0,3")
-    point, told = machine.point, len(kernel.told)
+    point, output = machine.point, len(kernel.output)
     rings.move("s1", ())
-    assert kernel.told[told:] == []
+    assert kernel.output[output:] == []
     rings.move("s1", (0, 3))
-    assert "taskset -p 9 31" in kernel.told[told:]
+    assert "taskset -p 9 31" in kernel.output[output:]
     assert machine.undo(to=point) == []
-    assert kernel.told[-1] == "taskset -p 2 31"
+    assert kernel.output[-1] == "taskset -p 2 31"
 
 
 def test_the_thread_is_known_to_trials_where_it_is_one_of_this_machine():
@@ -84,37 +89,32 @@ def test_the_thread_is_known_to_trials_where_it_is_one_of_this_machine():
 
 def test_the_thread_has_the_policy_of_the_uut_until_the_uut_is_gone():
     kernel = Kernel()
-    lab = topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
-    machine = Machine(None, kernel)
-    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: machine}, {}, {"one": "rr"})
-    rings.switch_on()
+    rings, machine = started(kernel, policies_of_uuts={"one": "rr"})
     assert rings.found["s1"].details.endswith("; CPU 1; with UUT one SCHED_RR")
-    assert not any("chrt" in command for command in kernel.told)  # the default is Linux's own
-    point, before = machine.point, len(kernel.told)
+    assert not any("chrt" in command for command in kernel.output)  # the default is Linux's own
+    point, before = machine.point, len(kernel.output)
     rings.move("s1", (), "rr")
-    assert [command.split('"')[0] for command in kernel.told[before:]] == ["taskset -p 2 31", "sh -c chrt --rr -p 1 "]
+    assert [command.split('"')[0] for command in kernel.output[before:]] == ["taskset -p 2 31", "sh -c chrt --rr -p 1 "]
     assert machine.undo(to=point) == []
-    assert [command.split('"')[0] for command in kernel.told[-2:]] == ["taskset -p 2 31", "sh -c chrt --other -p 0 "]
+    assert [command.split('"')[0] for command in kernel.output[-2:]] == ["taskset -p 2 31", "sh -c chrt --other -p 0 "]
 
 
 def test_the_thread_precedes_the_testers_sink_unless_the_uut_has_a_policy_of_its_own():
     kernel = Kernel()
-    lab = topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
-    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: Machine(None, kernel)})
-    rings.switch_on()
+    rings, _ = started(kernel)
 
     def changes(streams):
-        before = len(kernel.told)
+        before = len(kernel.output)
         rings.protect(streams)
-        return [command.split('"')[0] for command in kernel.told[before:]]
+        return [command.split('"')[0] for command in kernel.output[before:]]
 
     assert changes(["s1"]) == ["sh -c chrt --rr -p 1 "]
     assert changes(["s1"]) == []
     assert changes([]) == ["sh -c chrt --other -p 0 "]
     assert changes(["s1"]) == ["sh -c chrt --rr -p 1 "]
-    before = len(kernel.told)
+    before = len(kernel.output)
     rings.move("s1", (), "fifo")
-    assert [command.split('"')[0] for command in kernel.told[before:]] == [
+    assert [command.split('"')[0] for command in kernel.output[before:]] == [
         "sh -c chrt --other -p 0 ",
         "taskset -p 2 31",
         "sh -c chrt --fifo -p 1 ",
@@ -129,13 +129,13 @@ def test_the_thread_of_this_interface_is_bound_and_nothing_is_merged():
     assert rings.found == {"s1": LinkIdentity("napi", cpus=(1,))}
     assert rings.found["s1"].details == "napi; kernel thread napi/nb-in1-10; CPU 1"
     assert (kernel.features[GRO], kernel.features["rx-gro-list"], kernel.files[THREADED]) == ("on", "off", "1")
-    assert "taskset -p 2 31" in kernel.told
-    told = len(kernel.told)
+    assert "taskset -p 2 31" in kernel.output
+    output = len(kernel.output)
     rings.switch_on()  # nothing has changed: it only checks
-    assert len(kernel.told) == told + 1
+    assert len(kernel.output) == output + 1
     kernel.threads = {7: "napi/nb-in1-9", 40: "napi/nb-in1-11"}  # the link was down
     rings.switch_on()
-    assert "taskset -p 2 40" in kernel.told
+    assert "taskset -p 2 40" in kernel.output
     kernel.threads = {7: "napi/nb-in1-9", 50: "napi/nb-in1-12", 51: "napi/nb-in1-13"}  # whose is which?
     rings.switch_on()
     assert rings.found["s1"].remark.startswith("The ring of nb-lab-uut/nb-in1 may lose frames")
@@ -145,11 +145,11 @@ def test_the_thread_of_this_interface_is_bound_and_nothing_is_merged():
     ("kernel", "why"),
     [
         (Kernel(**{GRO: "off [fixed]"}), "failed with exit code 1"),
-        (Kernel(**{"rx-gro-list": "on [fixed]"}), "rx-gro-list stays as it was"),
+        (Kernel(**{"rx-gro-list": "on [fixed]"}), "rx-gro-list did not change"),
         (Kernel(), "No such file or directory"),
     ],
 )
-def test_where_the_kernel_cannot_it_receives_inline_and_says_so(kernel, why):
+def test_where_the_kernel_cannot_it_receives_inline_and_reports_so(kernel, why):
     if "such file" in why:
         kernel.files.clear()
     rings, path = switched_on(kernel)
@@ -159,7 +159,7 @@ def test_where_the_kernel_cannot_it_receives_inline_and_says_so(kernel, why):
     assert kernel.features[GRO].startswith("off")
 
 
-def test_with_too_few_cpus_it_receives_inline_and_says_so():
+def test_with_too_few_cpus_it_receives_inline_and_reports_so():
     kernel = Kernel()
     rings, path = switched_on(kernel, cpus=())
     assert (path.receive, kernel.features[GRO]) == ("inline", "off")
@@ -186,7 +186,7 @@ def test_a_machine_that_is_gone_is_nobodys_fallback(monkeypatch):
 def test_links_that_receive_inline_are_left_alone():
     kernel = Kernel()
     rings, path = switched_on(kernel, lab=topology())
-    assert (path.receive, rings.found, kernel.told) == ("inline", {}, [])
+    assert (path.receive, rings.found, kernel.output) == ("inline", {}, [])
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,7 @@ def test_the_uut_has_cpus_of_its_own_as_far_as_there_are_any(streams, cpus, foun
 
 
 def test_a_dry_run_shows_what_would_be_done_where():
-    links = [{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links]
-    lab = topology_in_vm(links=links)
+    lab = topology_in_vm(links=LINKS)
     rings = wanted_rings(lab, stream_paths(lab), lambda machine: [0, 1])
     assert not list(planned_changes(rings, None))
     assert [change.command for change in planned_changes(rings, "lab")] == [

@@ -48,29 +48,31 @@ def receiving(tmp_path):
     return make
 
 
-def test_what_sinks_are_told(receiving, monkeypatch, tmp_path):
-    told: list[Incoming] = []
-    monkeypatch.setattr(FakeSink, "arm", lambda self, incoming: told.append(incoming))
+def test_what_sinks_are_reported(receiving, monkeypatch, tmp_path):
+    output: list[Incoming] = []
+    monkeypatch.setattr(FakeSink, "arm", lambda self, incoming: output.append(incoming))
     receiving(FakeSink, keep_captures="invalid", snap_length=96)[0].arm()
-    assert [(armed.path, armed.traffic, armed.record) for armed in told] == [
+    assert [(armed.path, armed.traffic, armed.record) for armed in output] == [
         (path, TRAFFIC[path.name], tmp_path / f"trial-000007-{path.name}") for path in PATHS
     ]
-    assert {(armed.from_ns, armed.keep, armed.snap_length, armed.sinks) for armed in told} == {(START_NS, True, 96, 2)}
+    assert {(armed.from_ns, armed.keep, armed.snap_length, armed.sinks) for armed in output} == {
+        (START_NS, True, 96, 2)
+    }
 
 
 @pytest.mark.parametrize(
     ("difference", "from_ns"), [(ClockDifference(-70_000, 30_000), START_NS - 70_000), (None, 0)], ids=["known", "none"]
 )
-def test_what_is_late_is_told_by_the_clock_that_stamps_it(monkeypatch, tmp_path, difference, from_ns):
+def test_what_is_late_is_reported_by_the_clock_that_stamps_it(monkeypatch, tmp_path, difference, from_ns):
     far = replace(PATHS[0], source=replace(PATHS[0].source, machine="far"))
-    told: list[Incoming] = []
-    monkeypatch.setattr(FakeSink, "arm", lambda self, incoming: told.append(incoming))
+    output: list[Incoming] = []
+    monkeypatch.setattr(FakeSink, "arm", lambda self, incoming: output.append(incoming))
     nics = FakeNics([], [nic for path in (far, PATHS[1]) for nic in path.nics.values()])
     wires = [FakeWire([], nics, path) for path in (far, PATHS[1])]
     endpoints = [Endpoints(wire.path, FakeSource(wire), FakeSink(wire)) for wire in wires]
     clocks = {"far": difference, None: SAME_CLOCK}
     Receiving(endpoints, TRAFFIC, Recording(tmp_path), 7, START_NS, clocks.__getitem__).arm()
-    assert [armed.from_ns for armed in told] == [from_ns, START_NS]
+    assert [armed.from_ns for armed in output] == [from_ns, START_NS]
 
 
 def test_what_would_fill_the_disk_is_not_begun(receiving, monkeypatch):

@@ -80,7 +80,7 @@ def lost_percent(paper: PublishedPaper, table: int, uut: str, size: int) -> floa
     return 100 * (1 - column(paper.tables[table], uut, "out")[size] / offered)
 
 
-def test_what_is_said_of_the_tables_is_what_their_numbers_say(paper: PublishedPaper) -> None:
+def test_what_is_reported_of_the_tables_is_what_their_numbers_say(paper: PublishedPaper) -> None:
     half, nearly_all = paper.tables[2], paper.tables[3]
     ratios = [
         column(nearly_all, uut, "in")[size] / column(half, uut, "in")[size] for uut in half.uuts for size in half.rows

@@ -66,8 +66,8 @@ def test_an_interface_that_is_gone_and_none_at_all_are_not_waited_for(monkeypatc
 def test_the_ports_of_another_host_are_looked_at_by_one_command(monkeypatch):
     slept: list[float] = []
     monkeypatch.setattr("netbench.linux.counters.iproute_counters.time.sleep", slept.append)
-    told = "Coalesce parameters for eth1:\nstats-block-usecs:\t500000\nCoalesce parameters for eth2:\nrx-usecs:\t3\n"
-    host = FakeHost({"sh": Completed((), 0, told, "")})
+    output = "Coalesce parameters for eth1:\nstats-block-usecs:\t500000\nCoalesce parameters for eth2:\nrx-usecs:\t3\n"
+    host = FakeHost({"sh": Completed((), 0, output, "")})
     iproute_counters.refresh_driver_counters_on(host, ["eth1", "eth2"])
     ((*_, script, _, one, other),) = host.commands
     assert ("ethtool -S" in script, one, other) == (True, "eth1", "eth2")

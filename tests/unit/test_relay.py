@@ -56,7 +56,7 @@ def server(tmp_path):
     thread.start()
     yield tmp_path / "socket"
     thread.join(20)
-    assert not thread.is_alive(), "it was not told of the end"
+    assert not thread.is_alive(), "it did not notice the end"
 
 
 def received(connection: socket.socket, size: int) -> bytes:
@@ -66,7 +66,7 @@ def received(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def test_bytes_go_both_ways_whole_and_the_end_is_told(host, server):
+def test_bytes_go_both_ways_whole_and_the_end_is_reported(host, server):
     every_byte = bytes(range(256)) * 8
     with connect(host, str(server)) as connection:
         connection.settimeout(20)
@@ -109,7 +109,7 @@ def test_who_has_connected_is_served_though_the_file_goes_at_once(tmp_path):
                     assert received(connection, 8) == b"welcome\n"
 
 
-def test_what_nobody_has_opened_ends_with_its_file(server):
+def test_what_no_one_has_opened_ends_with_its_file(server):
     host = Elsewhere()
     with within_reach(host, str(server)) as near:
         assert Path(near).exists()
@@ -123,7 +123,7 @@ def test_nothing_runs_on_once_the_socket_is_closed(server):
 
 
 @pytest.mark.parametrize("name", ["missing", "x" * 200])
-def test_a_socket_that_nobody_listens_at_is_named(host, tmp_path, name):
+def test_a_socket_that_no_one_listens_at_is_named(host, tmp_path, name):
     with pytest.raises(TestbedError, match=f"^host t?here: .*{name} cannot be reached: ."):
         connect(host, str(tmp_path / name))
 

@@ -92,7 +92,7 @@ def test_text_of_users_is_escaped_everywhere() -> None:
     assert page.text.count(name) >= 8
 
 
-def test_an_unfinished_campaign_without_trials_says_so() -> None:
+def test_an_unfinished_campaign_without_trials_reports_so() -> None:
     manifest = {**MANIFEST, "finished": None, "after": None}
     page = page_of(campaign(planned=12, manifest=manifest))
     assert "No trial was measured yet; 12 are planned" in page.text
@@ -106,7 +106,7 @@ def test_a_campaign_of_invalid_trials_shows_them_and_averages_nothing() -> None:
     assert "0 of 2 trials valid, 0 suspicious, 2 invalid" in page_of(results).text
 
 
-def test_attempts_thrown_away_are_told_and_what_they_leave_is_no_maximum() -> None:
+def test_attempts_thrown_away_are_reported_and_what_they_leave_is_no_maximum() -> None:
     luckily = replace(trial(stream_counts()), attempt=3, thrown_away=(INVALID, INVALID))
     results = campaign([luckily, trial(stream_counts(), repetition=2)])
     text = page_of(results).text
@@ -189,21 +189,21 @@ def test_where_frames_were_lost_is_summed_per_uut() -> None:
     assert "kvm uut 300 100.0 % 15.000 % 10" in text
 
 
-def test_a_page_about_guests_marks_them_everywhere_and_tells_their_facts() -> None:
+def test_a_page_about_guests_marks_them_everywhere_and_reports_their_facts() -> None:
     results = guests()
     page = page_of(results)
     assert f"virtio, e1000, vmxnet3: {NOTE}" in page.text
     assert {"uuts", "cpu", "counters"} <= set(page.ids)
     assert "Fact raw virtio (emulated) e1000 (emulated) vmxnet3 (emulated)" in page.text
     alike = {"raw": {"kernel": "6.1", "cpus": "1"}, "kvm": {"kernel": "6.1", "cpus": "2"}}
-    told = page_of(campaign([trial(stream_counts())], uuts=("raw", "kvm"), facts=alike)).text
-    assert "Fact All 2 kernel 6.1 Fact raw kvm cpus 1 2" in told
+    output = page_of(campaign([trial(stream_counts())], uuts=("raw", "kvm"), facts=alike)).text
+    assert "Fact All 2 kernel 6.1 Fact raw kvm cpus 1 2" in output
     assert "guest kernel – 6.1.0-56-amd64 6.1.0-56-amd64 6.1.0-56-amd64" in page.text
     assert "vhost – off: no /dev/vhost-net – –" in page.text
     assert "vmxnet3 (emulated) 1,518 B 32000fps 1 3 all the guest did not come up within 60 s" in page.text
 
 
-def test_cpu_time_is_told_in_percent_of_one_cpu() -> None:
+def test_cpu_time_is_reported_in_percent_of_one_cpu() -> None:
     trials = [
         replace(trial(stream_counts(), uut="kvm", repetition=n, cpu_s=used), steps_s={"send": 1.0, "drain": 1.0})
         for n, used in ((1, {"guest": 0.5, "host": 3.0}), (2, {"guest": 0.7, "host": 3.0}))

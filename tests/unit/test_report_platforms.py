@@ -52,7 +52,7 @@ def test_no_figure_has_uuts_in_it_whose_cpu_is_emulated_and_others(results: Camp
     assert [figure for figure in figures if figure & emulated and figure & (set(results.uuts) - emulated)] == []
 
 
-def test_the_page_says_first_what_was_compared_and_the_baseline_where_there_is_one() -> None:
+def test_the_page_reports_first_what_was_compared_and_the_baseline_where_there_is_one() -> None:
     """The baseline is the first UUT of the topology, even if others are shown before it; each setting has its own."""
     facts = {"lxc": FACTS["lxc"], "raw": FACTS["raw"], "kvm": {"accelerator": "tcg", "emulated": NO_KVM}}
     trials = [trial(stream_counts(), uut=uut) for uut in facts]
@@ -100,14 +100,14 @@ def test_where_all_ran_on_the_same_cpu_nothing_is_apart() -> None:
     assert "The UUTs ran on different CPUs" not in text
 
 
-def test_what_a_guest_says_of_its_cpu_does_not_hide_what_its_machine_says() -> None:
-    def told(machine: Mapping[str, str], guest: Mapping[str, str]) -> dict[str, str]:
+def test_what_a_guest_reports_of_its_cpu_does_not_hide_what_its_machine_reports() -> None:
+    def output(machine: Mapping[str, str], guest: Mapping[str, str]) -> dict[str, str]:
         testbed: Any = SimpleNamespace(_uut_machine=SimpleNamespace(facts=machine))
         return Testbed.facts(testbed, cast(Any, SimpleNamespace(ready=Ready({}, 0.0, facts=guest))))
 
     lab, emulated = {"vm": "lab", "accelerator": "tcg", "emulated": NO_KVM}, {"accelerator": "tcg", "emulated": "asked"}
-    assert told(lab, {"accelerator": "kvm"}) == {**IN_LAB, "accelerator": "kvm"}
-    assert [Setting.of(told(*both)) for both in (({}, {}), ({}, emulated), (lab, {}), (lab, emulated))] == [
+    assert output(lab, {"accelerator": "kvm"}) == {**IN_LAB, "accelerator": "kvm"}
+    assert [Setting.of(output(*both)) for both in (({}, {}), ({}, emulated), (lab, {}), (lab, emulated))] == [
         Setting(),
         Setting("", 1),
         Setting("VM lab", 1),

@@ -118,7 +118,7 @@ def test_the_matrix_has_a_colour_the_stronger_the_more_was_lost(small_page: Page
     assert [float(percent) for percent, _, _ in cells] == [0, 10.0, 22.5], "45 % of what was lost"
 
 
-def test_losses_and_counters_are_told_of_the_guest_they_belong_to() -> None:
+def test_losses_and_counters_are_reported_of_the_guest_they_belong_to() -> None:
     lost = stream_counts("n1", sent=1000, received=930, lost_at=(loss("ingress tap (tx_dropped)", 70),))
     counters = (count("guest IP layer", "InDiscards", "dropped", 7),)
     second = neighbour(lost, activity={"network": "50%"}, counters=counters)
@@ -152,7 +152,7 @@ def test_a_maximum_that_could_not_be_found_leaves_a_page_of_the_rest() -> None:
     assert "– 2 invalid" in " ".join(printed(results).split())
 
 
-def test_views_are_named_by_what_tells_them_apart(whole: CampaignResults) -> None:
+def test_views_are_named_by_what_reports_them_apart(whole: CampaignResults) -> None:
     both = replace(whole, trials=(*whole.trials, *comparison(sizes=(64,), sources=(2,), repetitions=1).trials))
     names = [view.title for view in views(group_trials(both))]
     assert names[:3] == ["dedicated, 1 source", "dedicated, 2 sources", "shared-idle"]

@@ -17,18 +17,18 @@ ONE = measured(DelayClass(0, 10, 60), DelayClass(30, 40, 40), smallest=3, mean=1
 OTHER = measured(DelayClass(30, 40, 99), DelayClass(1000, 2000, 1), smallest=30, mean=40, largest=1200, jitter=7)
 
 
-def test_it_has_a_table_of_its_own_that_says_how_coarse_it_is() -> None:
+def test_it_has_a_table_of_its_own_that_reports_how_coarse_it_is() -> None:
     trials = [
         trial(stream_counts(software_delay=ONE), repetition=1),
         trial(stream_counts(software_delay=OTHER), repetition=2),
         trial(stream_counts(software_delay=ONE), repetition=3, reasons=INVALID),
     ]
     text = page_of(campaign(trials)).text
-    assert "Delay by the tester's own software (coarse)" in text
-    assert "As TRex v3.08, in software says" in text
+    assert "Delay by the generator's clock (coarse)" in text
+    assert "Measured by TRex v3.08, in software" in text
     # Frames, smallest, mean of the means, largest, largest jitter, and the histograms of the valid trials together.
     assert "raw 1000fps 200 3 27 1,200 7 0–9: 60 · 30–39: 139 · 1,000–1,999: 1" in text
 
 
 def test_nothing_where_none_was_measured() -> None:
-    assert "own software" not in page_of(campaign([trial(stream_counts())])).text
+    assert "generator's clock" not in page_of(campaign([trial(stream_counts())])).text

@@ -21,7 +21,7 @@ def summary(results):
     return text.getvalue()
 
 
-def test_drift_is_told_in_the_section_in_the_warnings_and_on_the_console():
+def test_drift_is_reported_in_the_section_in_the_warnings_and_on_the_console():
     results = DRIFTING.campaign()
     page = report_page(results)
     assert "<h2>Stability</h2>" in page
@@ -31,7 +31,7 @@ def test_drift_is_told_in_the_section_in_the_warnings_and_on_the_console():
     assert "drift of other" not in summary(results)
 
 
-def test_a_steady_campaign_says_what_can_be_excluded_and_warns_of_nothing():
+def test_a_steady_campaign_reports_what_can_be_excluded_and_warns_of_nothing():
     page = report_page(Made().campaign())
     section = page[page.index('id="steadiness"') :]
     assert re.search(r"none above \d", section)

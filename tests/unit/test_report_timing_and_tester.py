@@ -126,7 +126,7 @@ def test_order_is_summed_over_trials_and_keeps_the_extremes() -> None:
     assert order_of([trial(stream_counts(duplicate_frames=None))]) is None
 
 
-def test_the_page_says_what_sent_and_where_and_what_it_was_after_a_change() -> None:
+def test_the_page_reports_what_sent_and_where_and_what_it_was_after_a_change() -> None:
     def tester(since: str, kernel: str) -> dict[str, object]:
         ends = StreamEnds(Identity("pktgen", kernel, {"burst": "1"}, 1, (0,)), Identity("tcpdump", "4.99.3"))
         hosts = {"source": HostIdentity(kernel, "lab", None, "none", "none", {"emulated": "no /dev/kvm"})}
@@ -167,7 +167,7 @@ def test_how_far_the_tester_was_held_up_is_summed_up_for_each_uut() -> None:
     assert "Stalls of the tester" not in page_of(campaign([trial(stream_counts())])).text
 
 
-def test_the_head_of_the_page_says_whether_the_tester_was_tested() -> None:
+def test_the_head_of_the_page_reports_whether_the_tester_was_tested() -> None:
     results = campaign([trial(stream_counts(), reasons=LIMITED)], manifest={**MANIFEST, "selftest": RECORD})
     page = page_of(results)
     assert "Self-test passed 2 hours before (2025-03-04 07:15:00 UTC)." in page.text

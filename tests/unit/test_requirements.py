@@ -60,7 +60,7 @@ def test_what_is_not_there_is_refused_with_what_to_do(monkeypatch, tmp_path, nee
 
 
 @pytest.mark.parametrize(("whose", "some"), [("run", "tcpdump:tcpdump"), ("guest", "stress-ng:stress-ng")])
-def test_the_makefile_is_told_what_to_install(whose, some):
+def test_the_makefile_is_reported_what_to_install(whose, some):
     argv = [sys.executable, "-m", "netbench.testbed.doctor.requirements", whose]
     output = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
     assert some in output

@@ -276,7 +276,7 @@ def test_a_burst_too_short_to_be_sent_at_its_rate_is_not_guessed() -> None:
     assert bursts_text(tests) == "< 2,000"
 
 
-def test_nothing_is_said_where_the_highest_rate_loses_nothing() -> None:
+def test_nothing_is_reported_where_the_highest_rate_loses_nothing() -> None:
     _, tests, _ = followed(
         schedule({"highest": "10kfps", "tests": ["frame-loss-rate", "back-to-back", "system-recovery"]})
     )
@@ -324,7 +324,7 @@ def test_frames_that_came_late_are_not_lost_at_falling_loads() -> None:
 
 
 @pytest.mark.parametrize("test", ["latency", "back-to-back", "system-recovery", "reset"])
-def test_what_the_tester_cannot_do_is_said(test: str) -> None:
+def test_what_the_tester_cannot_do_is_reported(test: str) -> None:
     """Three trials in which the tester failed are enough, ten of bursts; the other tests go on."""
     why = Reason(ReasonKind.GENERATOR_FAILED, "s1", "broken")
 
@@ -417,7 +417,7 @@ def test_graphs_of_the_tests_are_files_too() -> None:
 
 def test_the_report_has_each_test_and_every_deviation() -> None:
     page = page_of(shown(FOUND))
-    for told in (
+    for output in (
         "Protocol: UDP in IPv4. Data stream: frames at even gaps, except for bursts. Medium: Ethernet",
         "Latency (section 26.2)",
         "5.0",  # µs, the mean of both trials
@@ -431,7 +431,7 @@ def test_the_report_has_each_test_and_every_deviation() -> None:
         "1.50 s",
         "trials: 1 s instead of 60 s (section 24)",
     ):
-        assert told in page.text, told
+        assert output in page.text, output
     assert "rfc2544" not in page_of(campaign([trial(stream_counts())])).ids
 
 
@@ -443,16 +443,16 @@ def test_the_terminal_has_a_row_for_each_search_and_what_is_missing() -> None:
     table = rfc2544_table(shown(FOUND, replace(FOUND, frame_size=1518, tests=missing)))
     assert table is not None
     console.print(table)
-    said = console.export_text()
-    assert ["raw", "64", "5.0", "1,600", "25,000.0", "300.0", "ms", "1.50", "s"] in map(str.split, said.splitlines())
-    assert "not back" in said
-    assert "latency: no common clock" in said
-    assert "frame loss at 90%: capture-dropped: 7" in said
-    assert not {"Scenario", "Sources", "Search"} & set(said.split())
+    printed = console.export_text()
+    assert ["raw", "64", "5.0", "1,600", "25,000.0", "300.0", "ms", "1.50", "s"] in map(str.split, printed.splitlines())
+    assert "not back" in printed
+    assert "latency: no common clock" in printed
+    assert "frame loss at 90%: capture-dropped: 7" in printed
+    assert not {"Scenario", "Sources", "Search"} & set(printed.split())
     assert rfc2544_table(campaign([trial(stream_counts())])) is None
 
 
-def test_rows_that_differ_in_sources_scenario_or_search_are_told_apart() -> None:
+def test_rows_that_differ_in_sources_scenario_or_search_are_reported_apart() -> None:
     others = (
         replace(FOUND, streams=("s1", "s2")),
         replace(FOUND, scenario="shared-idle"),

@@ -129,7 +129,7 @@ def test_a_rule_for_what_is_not_udp_in_ipv4_drops_no_frame_of_a_stream(condition
         (match("ip daddr", {"prefix": {"addr": "198.19.0.0", "len": 16}}), []),
     ],
 )
-def test_what_tells_streams_apart_is_known_of_a_rule(condition, only):
+def test_what_reports_streams_apart_is_known_of_a_rule(condition, only):
     (dropper,) = listed(table(), chain(), rule(condition, COUNTED, DROP))
     assert list(dropper.only) == only
 

@@ -64,11 +64,11 @@ def test_a_killed_one_leaves_nothing_that_clean_does_not_remove(tmp_path):
 
 
 def test_who_waits_begins_when_all_others_have_ended_and_one_at_a_time(tmp_path):
-    told, crowd = [], []
+    output, crowd = [], []
 
     def wait_and_measure():
         with ExitStack() as stack:
-            with when_alone(lambda other: told.append(other.topology), tmp_path):
+            with when_alone(lambda other: output.append(other.topology), tmp_path):
                 presence = stack.enter_context(measuring("waiter", tmp_path))
             time.sleep(0.7)
             crowd.append(presence.overlapping())
@@ -82,7 +82,7 @@ def test_who_waits_begins_when_all_others_have_ended_and_one_at_a_time(tmp_path)
     for waiter in waiters:
         waiter.join(20)
     assert crowd == [[], []]
-    assert told.count("first") == 2, "each is told of once"
+    assert output.count("first") == 2, "each is reported once"
 
 
 def test_where_nothing_can_be_written(tmp_path):

@@ -102,11 +102,11 @@ def test_an_interface_that_is_not_there_names_those_that_are(monkeypatch, name, 
     monkeypatch.setattr("netbench.linux.safety.ports.other_measurements", lambda: others)
     there = ", ".join(sorted(port.name for port in read_ports()))
 
-    with pytest.raises(UsageError, match=f"no interface of that name; there are: {there}{which}$"):
+    with pytest.raises(UsageError, match=f"no interface of that name; its interfaces: {there}{which}$"):
         refuse_unsafe_port(name)
 
 
-def test_an_mtu_that_is_smaller_than_the_topology_says_is_not_set_but_refused():
+def test_an_mtu_that_is_smaller_than_the_topology_reports_is_not_set_but_refused():
     (mtu,) = [port.mtu for port in read_ports() if port.name == "lo"]
     with pytest.raises(UsageError, match=f"port lo: its MTU is {mtu}, .* `ip link set dev lo mtu {mtu + 1}`"):
         refuse_unsafe_port("lo", mtu=mtu + 1)

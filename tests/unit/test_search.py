@@ -208,9 +208,9 @@ def test_one_failure_of_a_uut_is_measured_again():
 @pytest.mark.parametrize("kind", [ReasonKind.CAPTURE_DROPPED, ReasonKind.OFFERED_OUT_OF_TOLERANCE])
 def test_a_limit_of_the_tester_is_none_of_the_uut(method, kind):
     """Above 400,000 frames/s trials are invalid, while the UUT would forward much more."""
-    told = Reason(kind, "s1", "too fast")
+    output = Reason(kind, "s1", "too fast")
     found, _ = followed(
-        schedule(METHODS[method]), SimulatedUut(1e9), lambda spec: (told,) if spec.load.value > 400_000 else ()
+        schedule(METHODS[method]), SimulatedUut(1e9), lambda spec: (output,) if spec.load.value > 400_000 else ()
     )
     for result in found.values():
         assert (result.state, result.limited_by) == (SearchState.AT_LEAST, f"{kind.value}: too fast")
@@ -304,12 +304,12 @@ def test_a_uut_that_is_gone_once_the_limit_is_found_has_that_limit():
 @pytest.mark.parametrize("options", [{"exceed": "0%"}, {"exceed": "10%"}, {"method": "tst009", "loss": "0%"}])
 def test_bounds_that_only_invalid_trials_make_are_the_testers(options):
     """Above 50,000 frames/s some trials are invalid, and the others lose nothing."""
-    told = Reason(ReasonKind.CAPTURE_DROPPED, "s1", "")
+    output = Reason(ReasonKind.CAPTURE_DROPPED, "s1", "")
     chance = random.Random(3)
     found, _ = followed(
         schedule(NDR | {"loss": "0%"} | options | {"highest": "100kfps"}),
         SimulatedUut(1e9),
-        lambda spec: (told,) if spec.load.value > 50_000 and chance.random() < 0.8 else (),
+        lambda spec: (output,) if spec.load.value > 50_000 and chance.random() < 0.8 else (),
     )
     (one,) = found.values()
     assert one.state is SearchState.AT_LEAST
@@ -396,7 +396,7 @@ def test_every_uut_scenario_and_size_is_searched_and_all_streams_count():
     ]
 
 
-def test_of_several_streams_each_is_told_at_the_limit_of_all():
+def test_of_several_streams_each_is_reported_at_the_limit_of_all():
     """A goal of 1 % of both is met where one direction loses 2 % and the other nothing; the result shows that."""
     search = schedule({"loss": "1%"}, topology(2))
     results: dict[str, TrialResult] = {}
@@ -467,7 +467,7 @@ def test_trials_last_as_long_as_they_should():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "printed"),
     [
         ({"method": "halving"}, "mlrsearch"),
         ({"loss": ["0%", "0%"]}, "loss: a ratio is there twice"),
@@ -477,8 +477,8 @@ def test_trials_last_as_long_as_they_should():
         ({"width": "0%"}, "greater than or equal"),
     ],
 )
-def test_options_that_make_no_sense(options, said):
-    with pytest.raises(ValidationError, match=said):
+def test_options_that_make_no_sense(options, printed):
+    with pytest.raises(ValidationError, match=printed):
         SearchOptions.model_validate(options)
 
 
@@ -640,8 +640,8 @@ def test_a_burst_after_a_delay_explains_as_many_lost_frames_as_it_has(changes, i
     counts = stream_counts(
         sent=100_000, received=100_000 - lost, intended_fps=100_000.0, intended_frames=100_000, **own
     )
-    told = measurement_of(trial(counts), 0.005, [Goal("NDR", 0.0, 0.0025)])
-    assert (told.inconclusive == "", told.limited_by == "") == (is_conclusive, is_conclusive)
+    output = measurement_of(trial(counts), 0.005, [Goal("NDR", 0.0, 0.0025)])
+    assert (output.inconclusive == "", output.limited_by == "") == (is_conclusive, is_conclusive)
     loose = measurement_of(trial(counts), 0.005, [Goal("PDR", 0.5, 0.0025)])
     assert loose.inconclusive == "", "a goal that is met anyway is met"
 
@@ -658,9 +658,9 @@ def test_a_burst_after_a_delay_explains_as_many_lost_frames_as_it_has(changes, i
 def test_a_wait_of_the_ingress_thread_explains_as_many_lost_frames_as_came_in_meanwhile(lost, longest_s, inconclusive):
     counts = stream_counts(sent=100_000, received=100_000 - lost, intended_fps=100_000.0, intended_frames=100_000)
     waited = Disturbance(1.0, (ThreadDelay("ingress", "napi", longest_s, 0.0, counts.stream, longest_s),))
-    told = measurement_of(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])
-    assert told.inconclusive.startswith(inconclusive)
-    assert bool(told.inconclusive) is bool(inconclusive)
+    output = measurement_of(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])
+    assert output.inconclusive.startswith(inconclusive)
+    assert bool(output.inconclusive) is bool(inconclusive)
 
 
 @pytest.mark.parametrize(
@@ -684,9 +684,9 @@ def test_frames_that_the_tester_delayed_are_in_no_queue_of_the_uut(buffered, lat
         window=MeasuringWindow(100_000 - buffered, 1.0, buffered),
     )
     waited = Disturbance(1.0, (ThreadDelay("ingress", "napi", waited_s, 0.0, counts.stream, waited_s),))
-    told = measurement_of(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])
-    assert (told.inconclusive == "", told.limited_by == "") == (is_conclusive, is_conclusive)
-    assert is_conclusive or f": {buffered} frames arrived after the end of sending, and a " in told.inconclusive
+    output = measurement_of(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])
+    assert (output.inconclusive == "", output.limited_by == "") == (is_conclusive, is_conclusive)
+    assert is_conclusive or f": {buffered} frames arrived after the end of sending, and a " in output.inconclusive
 
 
 @pytest.mark.parametrize("lossy_trials", [2, 99])
@@ -733,23 +733,23 @@ def held(seconds, load, *, lost=0, buffered=0):
 def test_any_trial_above_the_upper_bound_that_met_the_goal_contradicts_it(above, is_contradiction):
     """Two lossy trials of 0.5 s at 302,000 frames/s set such a bound, though all loads above lost nothing."""
     at_bound = [held(0.5, 302_000, lost=9), held(0.5, 302_000, lost=4), held(0.5, 301_000)]
-    said = contradiction([*at_bound, *above], Goal("NDR", 0.0, 1.0), 0.005, Bounds(301_000, 302_000))
-    assert bool(said) is is_contradiction
-    if said:
-        assert "343,000" in said or "320,000" in said
-        assert "302,000" in said
+    printed = contradiction([*at_bound, *above], Goal("NDR", 0.0, 1.0), 0.005, Bounds(301_000, 302_000))
+    assert bool(printed) is is_contradiction
+    if printed:
+        assert "343,000" in printed or "320,000" in printed
+        assert "302,000" in printed
 
 
 def test_a_search_that_the_sources_cannot_follow_begins_again_below_what_they_offered():
     """Calibrated without a UUT they offer more than beside one."""
     search = schedule(NDR | {"loss": "0%"})
     search.use_ceilings([ceiling_of("xdp", 1, 64, [CeilingSample(9e5, 0.2)] * 3)])
-    told = Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "the source itself is too slow")
+    output = Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "the source itself is too slow")
 
     def spoilt(spec, number):
         if spec.load.value <= 600_000:
             return {}, ()
-        return {"sent_frames": round(600_000 * spec.duration_s)}, (told,)
+        return {"sent_frames": round(600_000 * spec.duration_s)}, (output,)
 
     found, results = disturbed(search, SimulatedUut(1e9), spoilt)
     (one,) = found.values()

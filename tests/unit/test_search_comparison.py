@@ -111,14 +111,14 @@ def test_repeated_searches_are_as_wide_as_all_of_them():
         (found(90_000.0, 95_000.0, state=SearchState.AT_LEAST), found(200_000.0, 201_000.0), None),
     ],
 )
-def test_a_limit_that_was_not_reached_tells_a_least_change(base, new, change):
+def test_a_limit_that_was_not_reached_reports_a_least_change(base, new, change):
     """An upper bound of the tester is none of the UUT."""
     (one,) = compared([base], [new]).differences
     assert one.change == (None if change is None else pytest.approx(change, abs=0.003))
     assert one.excluded is None or one.excluded < inf
 
 
-def test_what_only_one_of_them_tells_is_left_out():
+def test_what_only_one_of_them_reports_is_left_out():
     failed = found(None, None, state=SearchState.FAILED)
     comparison = compared([found(), found(frame_size=512), failed], [failed, found(frame_size=1518)])
     assert comparison.differences == ()
@@ -159,7 +159,7 @@ def test_the_command(compare, directories, tmp_path):
     text = Page(page.read_text()).text
     assert "96.6 … 97.0" in text
     assert "−3.0 %" in text
-    assert "gate, new: failed: a regression above 1 % is shown in 1 of 2 cells" in text
+    assert "a regression above 1 % was found in 1 of 2 cells" in text
     assert compare(base, new, "--fail-on-regression", "5")[0] == ExitCode.INCONCLUSIVE, "one of them is unstable"
     code, out, _ = compare(base, directories("same", *three(), *pdr))
     assert (code, "no difference in 2 limits" in out) == (0, True)
@@ -187,29 +187,31 @@ def test_a_uut_of_which_all_searches_fail_now_is_a_regression_too(compare, direc
     assert "new against base: failed in 1; 0 limits in all" in out
     assert failed in " ".join(Page(page.read_text()).text.split())
     assert compare(base, new)[0] == ExitCode.DONE
-    told = found(None, None, state=SearchState.FAILED, why="generator-failed: it died")
-    assert compare(base, directories("tester", told))[0] == ExitCode.USAGE
+    shown = found(None, None, state=SearchState.FAILED, why="generator-failed: it died")
+    assert compare(base, directories("tester", shown))[0] == ExitCode.USAGE
 
 
-def test_that_other_tests_of_rfc_2544_are_not_compared_is_said(compare, directories, tmp_path):
+def test_that_other_tests_of_rfc_2544_are_not_compared_is_reported(compare, directories, tmp_path):
     base, page = directories("base", found()), tmp_path / "page.html"
-    words = "the other tests of RFC 2544 are not compared"
+    words = "The other tests of RFC 2544 are not compared"
     for tests in (None, Rfc2544Tests(1_488_095.0)):
         new = directories(f"new{tests is None}", found(tests=tests))
         _, out, _ = compare(base, new, "--html", page)
-        for told in (out, Page(page.read_text()).text):
-            assert (words in " ".join(told.split())) == (tests is not None)
+        for shown in (out, Page(page.read_text()).text):
+            assert (words in " ".join(shown.split())) == (tests is not None)
 
 
 @pytest.mark.parametrize("order", [("base", "early"), ("early", "base"), ("early", "other")])
-def test_a_campaign_that_was_stopped_within_its_first_search_is_told_to_go_on(compare, directories, tmp_path, order):
+def test_a_campaign_that_was_stopped_within_its_first_search_is_reported_to_go_on(
+    compare, directories, tmp_path, order
+):
     asked = profile(loads=[], schedule="search")
     directories("base", found())
     for name in ("early", "other"):
         stored(tmp_path / name, made_up(), asked=asked, planned_trials=None)
     code, _, err = compare(*(tmp_path / name for name in order))
     assert code == ExitCode.USAGE
-    assert "early was stopped before its first search was over" in " ".join(err.split())
+    assert "early was stopped before its first search ended" in " ".join(err.split())
     assert f"netbench resume {tmp_path / 'early'}" in " ".join(err.split())
 
 

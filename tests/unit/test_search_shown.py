@@ -66,7 +66,7 @@ def shown(results: CampaignResults, width: int) -> str:
     return capture.get()
 
 
-def test_the_table_at_the_end_has_a_row_per_goal_and_says_what_limits() -> None:
+def test_the_table_at_the_end_has_a_row_per_goal_and_reports_what_limits() -> None:
     text = shown(searched(FOUND, PDR, FAILED, NONE), 100)
     rows = [re.sub(r" +", " ", line).strip() for line in text.splitlines() if line.strip().startswith(("raw", "vm"))]
     assert rows == [
@@ -75,10 +75,10 @@ def test_the_table_at_the_end_has_a_row_per_goal_and_says_what_limits() -> None:
         "vm 64 NDR – [2] – 21",
         "raw 512 NDR < 0.0125 [3] – 21",
     ]
-    told = " ".join(text.split())
-    assert "[1] limited by the source, which can be paced at 200,000 frames/s" in told
-    assert "[2] nothing measured: uut-failed: dead" in told
-    assert "[3] goal missed even at the lowest load tried" in told
+    output = " ".join(text.split())
+    assert "[1] limited by the source, which can be paced at 200,000 frames/s" in output
+    assert "[2] nothing measured: uut-failed: dead" in output
+    assert "[3] goal missed even at the lowest load tried" in output
     assert all(len(line) <= 80 for line in shown(searched(FOUND, PDR, FAILED, NONE), 80).splitlines())
 
 

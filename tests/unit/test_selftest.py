@@ -47,7 +47,7 @@ def test_the_truth_at_its_place_passes(of, lost):
 
 
 @pytest.mark.parametrize(
-    ("of", "counts", "says"),
+    ("of", "counts", "message"),
     [
         (SEVEN, dropped(SEVEN, 71), "71 at egress NIC"),
         (
@@ -61,10 +61,10 @@ def test_the_truth_at_its_place_passes(of, lost):
         (LIMIT, replace(dropped(LIMIT, 495), counters=()), "could not be read"),
     ],
 )
-def test_another_number_or_place_fails_and_is_told(of, counts, says):
+def test_another_number_or_place_fails_and_is_reported(of, counts, message):
     check = judge_drops(of, "r", trial(counts))
     assert check.passed is False
-    assert says in check.detail
+    assert message in check.detail
 
 
 def test_errors_of_streams_do_not_cancel_out():
@@ -123,7 +123,7 @@ def test_a_delay_that_is_refused_fails_with_the_reason():
 
 
 @pytest.mark.parametrize(
-    ("counts", "passed", "says"),
+    ("counts", "passed", "message"),
     [
         ({"delay": spread(1, 9_000, 90_000), "clock_offset": ClockOffset(-2_000, 1_000)}, True, ""),
         (
@@ -135,9 +135,9 @@ def test_a_delay_that_is_refused_fails_with_the_reason():
         ({"delay": spread(1, 9_000, 90_000)}, None, "skipped: the sink does not tell by which clock it stamps"),
     ],
 )
-def test_the_testers_own_delay_and_its_clocks(counts, passed, says):
+def test_the_testers_own_delay_and_its_clocks(counts, passed, message):
     check = judge_own_delay(trial(stream_counts(**counts)))
-    assert (check.passed, check.detail) == (passed, says)
+    assert (check.passed, check.detail) == (passed, message)
     assert check.measured == {True: "median 9 µs, clocks ± 2.0 µs", False: "another", None: ""}[passed]
 
 
@@ -146,17 +146,17 @@ def burst(drain_s, **counts):
 
 
 @pytest.mark.parametrize(
-    ("after", "says"),
+    ("after", "message"),
     [
         (burst(1.6), ""),
         (burst(1.7), "1.60 s more to read what arrived in 1.00 s"),
         (burst(0.1, received=999, lost_at=()), ""),
     ],
 )
-def test_sinks_see_everything_and_in_time(after, says):
+def test_sinks_see_everything_and_in_time(after, message):
     check = judge_capture("tcpdump", burst(0.1), after)
-    assert check.passed is (not says and after.streams[0].received_frames == 1000)
-    assert says in check.detail
+    assert check.passed is (not message and after.streams[0].received_frames == 1000)
+    assert message in check.detail
 
 
 @pytest.mark.parametrize(("by_ring", "passed"), [(300, True), (299, False)])
@@ -192,7 +192,7 @@ def test_a_program_is_looked_at_until_it_ends():
 
 
 @pytest.mark.parametrize(
-    ("seen", "says"),
+    ("seen", "message"),
     [
         (Seen("T", 0, "0::/user"), "stopped 50% of the time"),
         (Seen("t", 0, "0::/user"), "stopped 50% of the time"),
@@ -200,22 +200,22 @@ def test_a_program_is_looked_at_until_it_ends():
         (Seen("S", 0, "0::/limited"), "another control group"),
     ],
 )
-def test_who_holds_tcpdump_back_is_told(seen, says):
+def test_who_holds_tcpdump_back_is_reported(seen, message):
     check = judge_left_alone("tcpdump", [USUAL, seen], USUAL)
     assert check.passed is False
-    assert says in check.detail
+    assert message in check.detail
 
 
 @pytest.mark.parametrize(
-    ("others_s", "stolen_s", "says"),
+    ("others_s", "stolen_s", "message"),
     [(3.9, 0.0, ""), (16.0, 0.0, "other processes used 1.6 of 2 CPUs"), (0.0, 5.0, "gave 0.5 of 2 CPUs to others")],
 )
-def test_cpus_that_others_took_are_told(others_s, stolen_s, says):
+def test_cpus_that_others_took_are_reported(others_s, stolen_s, message):
     before = CpuTimes(100.0, 50.0, 1.0, 2.0)
     after = CpuTimes(110.0, 50.0 + 6.0 + others_s, 1.0 + stolen_s, 2.0 + 6.0)
     check = judge_cpus(before, after, 2)
-    assert check.passed is (not says)
-    assert says in check.detail
+    assert check.passed is (not message)
+    assert message in check.detail
 
 
 def test_kernel_threads_are_no_processes():

@@ -180,12 +180,12 @@ def test_a_kind_that_cannot_be_imported_disables_only_itself_by_name(monkeypatch
     assert list(plugins(UUTS)) == ["raw"]
     models = option_models(UUTS)
     assert list(models) == ["raw"]
-    told = f"broken ({value}) cannot be imported: "
-    assert models.broken["broken"].startswith(told)
+    output = f"broken ({value}) cannot be imported: "
+    assert models.broken["broken"].startswith(output)
     assert read_topology(models, "uuts.0.kind=raw").uuts[0].kind == "raw"
     with pytest.raises(UsageError) as caught:
         read_topology(models, "uuts.0.kind=broken")
-    assert str(caught.value).startswith(f"--set topology.uuts.0.kind=broken: {told}")
+    assert str(caught.value).startswith(f"--set topology.uuts.0.kind=broken: {output}")
 
 
 def read_topology(models, setting):
@@ -195,7 +195,7 @@ def read_topology(models, setting):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit])
-def test_what_an_import_raises_whatever_it_is_is_told(monkeypatch, error):
+def test_what_an_import_raises_whatever_it_is_is_reported(monkeypatch, error):
     class Entry:
         name, value = "broken", "a:b"
 

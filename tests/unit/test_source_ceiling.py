@@ -53,7 +53,7 @@ def test_two_samples_that_agree_and_are_the_highest_decide(fps, disturbed, settl
     assert (is_settled(taken), found.fps, found.agreed, found.is_known) == (settled, ceiling, agreed, ceiling > 0)
 
 
-def test_what_is_doubtful_of_a_ceiling_is_said_with_numbers():
+def test_what_is_doubtful_of_a_ceiling_is_reported_with_numbers():
     sure = ceiling_of("xdp", 1, 64, samples(9e6, 9.1e6, 9.05e6))
     assert sure.doubt == ""
     held, missed = (CeilingSample(8.8e6, 0.2, accepted, "", 8.8e6) for accepted in (True, False))
@@ -131,7 +131,7 @@ def test_sources_are_calibrated_without_a_uut(rates, holds, ceiling, paced, pace
     assert not macs & {sent.dst_mac for sent in sources.traffic}
 
 
-def test_frames_for_nobody_are_sent_over_links_of_netbench_alone():
+def test_frames_for_no_one_are_sent_over_links_of_netbench_alone():
     own, foreign = (FakeSetup.on(stream_paths(lab)).setup.endpoints.values() for lab in (topology(), fake_ports()))
     assert can_calibrate(list(own))
     assert not can_calibrate(list(foreign))

@@ -98,7 +98,7 @@ def test_waiting_tries_until_it_is_let_in(reach, refusal):
 
 
 @pytest.mark.parametrize(
-    ("answer", "limit_s", "hope", "says"),
+    ("answer", "limit_s", "hope", "expected_message"),
     [
         ((255, "", CHANGED), 60, "", r"^guest g: no SSH connection: .*key verification failed"),
         ((255, "", DENIED), 0.1, "", r"no SSH connection within 0.1 s of its start: .*Permission denied"),
@@ -108,9 +108,9 @@ def test_waiting_tries_until_it_is_let_in(reach, refusal):
     ],
     ids=["the host key is another", "in time", "with the last words", "without words", "no hope"],
 )
-def test_waiting_gives_up(reach, answer, limit_s, hope, says):
+def test_waiting_gives_up(reach, answer, limit_s, hope, expected_message):
     host, guest = reach(answer)
-    with pytest.raises(TestbedError, match=says):
+    with pytest.raises(TestbedError, match=expected_message):
         guest.await_answer(limit_s, lambda: hope)
     assert limit_s < 60 or len(host.commands) == 1
 

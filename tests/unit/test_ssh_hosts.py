@@ -55,7 +55,7 @@ def test_ssh_is_called_as_its_user_has_it_and_checks_host_keys():
     assert not [word for word in command if "KnownHostsFile" in word or "IdentitiesOnly" in word]
 
 
-def test_what_the_topology_says_goes_before_that():
+def test_what_the_topology_reports_goes_before_that():
     spec = SshSpec("h", user="lab", ssh_port=2222, key="~/lab", known_hosts="/k")
     command = ssh_command(spec, ["true"])
     assert [command[command.index(flag) + 1] for flag in ("-l", "-p", "-i")] == ["lab", "2222", "~/lab"]
@@ -76,7 +76,7 @@ def test_one_that_is_given_longer_to_answer_is_given_longer_by_all_who_wait():
             HostSpec.model_validate(impossible)
 
 
-def test_a_password_is_told_by_a_program_and_stands_in_no_command(tmp_path):
+def test_a_password_is_reported_by_a_program_and_stands_in_no_command(tmp_path):
     command = ssh_command(SshSpec("h"), ["true"], tmp_path / "askpass")
     assert command[:3] == ["env", f"SSH_ASKPASS={tmp_path / 'askpass'}", "SSH_ASKPASS_REQUIRE=force"]
     assert option(command, "BatchMode") == "no"
@@ -84,14 +84,14 @@ def test_a_password_is_told_by_a_program_and_stands_in_no_command(tmp_path):
 
 def test_words_reach_the_command_there_as_they_are():
     command = ssh_command(SshSpec("h"), ["printf", "%s|", "a b", "$HOME", "'"])
-    told = subprocess.run(
+    output = subprocess.run(
         ["sh", "-c", command[-1].replace("id -u", "echo 0")], capture_output=True, text=True, check=True
     )
-    assert told.stdout == "a b|$HOME|'|"
+    assert output.stdout == "a b|$HOME|'|"
 
 
 @pytest.mark.parametrize(
-    ("said", "what"),
+    ("reported", "what"),
     [
         ("@@@\nHost key verification failed.\n", "the host key is unknown"),
         ("root@h: Permission denied (publickey).", "the host accepts neither a key of the agent or the topology"),
@@ -100,17 +100,17 @@ def test_words_reach_the_command_there_as_they_are():
         ("ssh: connect to host h port 22: Connection refused\n", "Connection refused"),
     ],
 )
-def test_what_ssh_says_is_told_with_what_to_do(said, what):
-    assert what in explained(said)
-    assert said.strip().splitlines()[-1] in explained(said)
+def test_what_ssh_reports_is_reported_with_what_to_do(reported, what):
+    assert what in explained(reported)
+    assert reported.strip().splitlines()[-1] in explained(reported)
 
 
-def test_a_shell_that_speaks_first_is_told_from_netbench():
+def test_a_shell_that_speaks_first_is_reported_from_netbench():
     with pytest.raises(ValueError, match="the login shell of that user printed .Welcome!. first: let it print nothing"):
         _description(b"Welcome!")
 
 
-def test_nothing_said_is_nothing_told():
+def test_nothing_reported_is_nothing_reported():
     assert explained(" \n") == ""
 
 
@@ -155,7 +155,7 @@ def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
     assert (done.stdout.strip(), done.stderr) == (str(tmp_path / "code" / "netbench" / "__init__.py"), "")
 
 
-def test_a_host_with_an_older_python_says_so(tmp_path):
+def test_a_host_with_an_older_python_reports_so(tmp_path):
     command = unpacking_command(str(tmp_path / "code"), "platform")
     program = command[4].replace(f"< {PYTHON}", "< (99,)")
     done = subprocess.run([sys.executable, "-c", program, *command[5:]], input=b"", capture_output=True, check=False)
@@ -199,13 +199,13 @@ def test_the_true_difference_is_within_the_bounds_however_clocks_run_and_are_set
         now_ns += 10**9
         offset += set_by_ns
         answered_ns = now_ns + there_after_ns + back_after_ns
-        told = there(now_ns + there_after_ns)
-        differences.add((now_ns, now_ns), (told, told), (answered_ns, answered_ns))
+        output = there(now_ns + there_after_ns)
+        differences.add((now_ns, now_ns), (output, output), (answered_ns, answered_ns))
         now_ns, true_ns = answered_ns, there(answered_ns) - answered_ns
         assert differences.realtime.least_ns - 2 <= true_ns <= differences.realtime.most_ns + 2, "but for rounding"
 
 
-def test_what_keeps_the_clock_is_told(tmp_path):
+def test_what_keeps_the_clock_is_reported(tmp_path):
     (tmp_path / "12").mkdir()
     (tmp_path / "12" / "comm").write_text("chronyd\n")
     assert clock_state(tmp_path).startswith("kept by chronyd; ")
@@ -276,8 +276,8 @@ def test_a_host_needs_what_its_part_takes():
 
 def with_uuts(*uuts, **more):
     """The seven servers with other UUTs."""
-    told = SEVEN.model_dump(mode="json", exclude_none=True)
-    return Topology.model_validate({**told, "uuts": list(uuts), **more})
+    output = SEVEN.model_dump(mode="json", exclude_none=True)
+    return Topology.model_validate({**output, "uuts": list(uuts), **more})
 
 
 def test_a_host_needs_what_its_uuts_and_their_neighbours_do():
@@ -295,11 +295,11 @@ def test_a_host_needs_what_its_uuts_and_their_neighbours_do():
     assert ("lxc-start" in here, "image:micro" in here) == (False, True)
 
 
-def looked(topology, host="uut", **told):
-    """Return the checks of a host from the answers of this machine, of which `told` replaces some."""
+def looked(topology, host="uut", **output):
+    """Return the checks of a host from the answers of this machine, with some replaced."""
     wanted, beyond = needed_there(topology, host), facilities_there(topology, host)
     signs = [*(tool.name for tool in wanted), *(sign for facility in beyond for sign in facility.signs)]
-    lines = "".join(f"echo '{name}={value}'\n" for name, value in told.items())
+    lines = "".join(f"echo '{name}={value}'\n" for name, value in output.items())
     process = LocalHost("here", "no-run").spawn(["sh", "-c", _SCRIPT + lines, "netbench", *signs])
     process.wait(20)
     return _looked(host, SshSpec("192.0.2.1"), wanted, beyond, process)
@@ -323,10 +323,10 @@ def test_the_setpriv_of_busybox_is_none(tmp_path):
         (tmp_path / "setpriv").write_text(f"#!/bin/sh\necho '{options}' >&2\n")
         (tmp_path / "setpriv").chmod(0o755)
         path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-        said = subprocess.run(
+        reported = subprocess.run(
             ["sh", "-c", _SCRIPT, "netbench", "setpriv"], capture_output=True, text=True, env=path, check=True
         )
-        assert f"sign:setpriv={program}\n" in said.stdout
+        assert f"sign:setpriv={program}\n" in reported.stdout
 
 
 def test_numpy_is_for_the_python_that_is_found_there():
@@ -344,7 +344,7 @@ def test_numpy_is_for_the_python_that_is_found_there():
     assert (unknown.install, len(unknown.by_hand)) == ("", 2)
 
 
-def test_what_no_package_adds_is_told_by_what_shows_it():
+def test_what_no_package_adds_is_reported_by_what_shows_it():
     topology = with_uuts({"name": "vz", "kind": "openvz"})
     found = looked(topology, **{"sign:vzctl": "", "sign:/proc/vz": ""})
     (check,) = found.by_hand
@@ -381,8 +381,8 @@ def test_a_sign_may_be_several_patterns_of_which_one_is_enough(tmp_path):
     (tmp_path / "x86" / "deep").mkdir(parents=True)
     (tmp_path / "x86" / "deep" / "it.so").touch()
     signs = [f"{tmp_path}/*/it.so {tmp_path}/*/*/it.so", f"{tmp_path}/*/none.so"]
-    said = LocalHost("here", "no-run").run(["sh", "-c", _SCRIPT, "netbench", *signs]).stdout.splitlines()
-    assert said[-2:] == [f"sign:{signs[0]}={tmp_path}/x86/deep/it.so", f"sign:{signs[1]}="]
+    reported = LocalHost("here", "no-run").run(["sh", "-c", _SCRIPT, "netbench", *signs]).stdout.splitlines()
+    assert reported[-2:] == [f"sign:{signs[0]}={tmp_path}/x86/deep/it.so", f"sign:{signs[1]}="]
 
 
 class Answering(LocalHost):
@@ -410,13 +410,13 @@ def end_told(script):
         connecting.end()
 
 
-def test_why_a_connection_ended_is_told_whoever_sees_its_end_first():
+def test_why_a_connection_ended_is_reported_anyone_who_sees_its_end_first():
     script = """printf '{"run": "far-1"}\\n'; head -c 20 >/dev/null; echo 'Connection reset by peer' >&2; exit 255"""
-    told = {end_told(script) for _ in range(10)}
-    assert told == {"host uut: its SSH connection ended: Connection reset by peer"}
+    output = {end_told(script) for _ in range(10)}
+    assert output == {"host uut: its SSH connection ended: Connection reset by peer"}
 
 
-def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer(tmp_path, monkeypatch):
+def test_hosts_that_hang_are_waited_for_together_and_reported_from_those_that_answer(tmp_path, monkeypatch):
     waited = []
 
     def wait_less(condition, limit_s):
@@ -444,7 +444,7 @@ def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer
     by_hand = {check.name.removeprefix(f"{answered.name}: ") for check in answered.by_hand}
     assert {"ethtool", "taskset"} <= by_hand
     assert not {"ip", "python3"} & by_hand
-    assert answered.install == "", "nobody knows how that system installs packages"
+    assert answered.install == "", "that system's package manager is unknown"
 
 
 @pytest.mark.parametrize(
@@ -472,11 +472,11 @@ def test_a_machine_is_one_host():
         Topology.model_validate(two)
 
 
-def test_a_password_of_any_bytes_is_told_by_a_program_of_its_own(tmp_path):
+def test_a_password_of_any_bytes_is_reported_by_a_program_of_its_own(tmp_path):
     (tmp_path / "secret").write_bytes(b"p\xe4ss $HOME\n")
     spec = SshSpec("h", password=Password(file=str(tmp_path / "secret")))
-    (tmp_path / "told").mkdir()
-    program = Passwords(tmp_path / "told").askpass("uut", spec)
+    (tmp_path / "passwords").mkdir()
+    program = Passwords(tmp_path / "passwords").askpass("uut", spec)
     assert program is not None
     assert subprocess.run([program], capture_output=True, check=True).stdout == b"p\xe4ss $HOME\n"
     with pytest.raises(MissingError, match="cannot be written"):

@@ -20,7 +20,7 @@ def asked(*settings, name="quick"):
     return read_request(find(TOPOLOGIES, "netns"), find(PROFILES, name), settings=settings).profile
 
 
-def test_a_search_with_a_profile_that_says_nothing_has_one_source_and_one_sink():
+def test_a_search_with_a_profile_that_reports_nothing_has_one_source_and_one_sink():
     found = asked("schedule.kind=search", "generator=auto", "sink=auto")
     assert (found.generator.kind, found.generator.options, found.sink.kind, found.sink.options) == (
         *("auto", STEADY),
@@ -32,15 +32,15 @@ def test_a_search_with_a_profile_that_says_nothing_has_one_source_and_one_sink()
     assert asked(name="ndr") == held_steady(asked(name="ndr"))
 
 
-def test_who_wants_two_gets_two_and_is_told():
+def test_who_wants_two_gets_two_and_is_reported():
     found = held_steady(profile(**SEARCH, generator=NOT, sink="auto"))
     assert (found.generator.options, found.sink.options) == ({"steady": False}, STEADY)
-    told = [
+    output = [
         warning.text
         for warning in expected_warnings(topology(), found, 64)
         if warning.kind is WarningKind.TESTER_FOLLOWS_LOAD
     ]
-    (text,) = told
+    (text,) = output
     assert "The generator auto is not `steady`" in text
     assert "--set 'generator={kind: auto, steady: true}'" in text
 

@@ -61,10 +61,10 @@ HELD: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
-def any_of(kind: type, **told: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def any_of(kind: type, **caught: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Objects of a dataclass with arbitrary values in their fields, except those given."""
-    fields = {name: hint for name, hint in get_type_hints(kind).items() if name not in told}
-    return st.builds(kind, **told, **{name: HELD[hint] for name, hint in fields.items()})
+    fields = {name: hint for name, hint in get_type_hints(kind).items() if name not in caught}
+    return st.builds(kind, **caught, **{name: HELD[hint] for name, hint in fields.items()})
 
 
 def several_of(kind: type) -> st.SearchStrategy[Any]:
@@ -264,7 +264,7 @@ def test_warnings_are_kept_once_and_in_order(store):
     assert store.warnings() == (few, busy)
 
 
-def test_facts_of_a_uut_take_the_place_of_what_it_said_before(path, store):
+def test_facts_of_a_uut_take_the_place_of_what_it_reported_before(path, store):
     assert store.facts() == {}
     store.keep_facts("virtio", {"accelerator": "tcg", "emulated": "no KVM", "qemu": "7.2.18"})
     store.keep_facts("raw", {"kernel": "6.1.0"})
@@ -324,8 +324,8 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize(("sql", "ask", "says"), DAMAGE.values(), ids=DAMAGE.keys())
-def test_damage_is_told(path, store, sql, ask, says):
+@pytest.mark.parametrize(("sql", "ask", "message"), DAMAGE.values(), ids=DAMAGE.keys())
+def test_damage_is_reported(path, store, sql, ask, message):
     timed = stream_counts("s1", delay=spread(1, 2, 3), counters=(count("bridge", "nft drop", "dropped", 3),))
     reasons = (Reason(ReasonKind.NOT_DRAINED, "s1", ""),)
     store.add(trial(timed, neighbours=(neighbour(stream_counts("s2")),), reasons=reasons, boot=1))
@@ -333,9 +333,9 @@ def test_damage_is_told(path, store, sql, ask, says):
     store.close()
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(sql)
-    with closing(Store.read(path)) as broken, pytest.raises(UsageError, match=f"is damaged: .*{says}") as told:
+    with closing(Store.read(path)) as broken, pytest.raises(UsageError, match=f"is damaged: .*{message}") as caught:
         ask(broken)
-    assert str(told.value).startswith(f"{path}: ")
+    assert str(caught.value).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("how", [Store.open, Store.read])
@@ -381,7 +381,7 @@ def test_a_store_that_cannot_be_made(tmp_path):
         Store.create(tmp_path / "no" / "campaign.sqlite")
 
 
-def test_a_full_disk_is_told_and_what_was_stored_is_kept(path, store):
+def test_a_full_disk_is_reported_and_what_was_stored_is_kept(path, store):
     store.add(trial(stream_counts(), repetition=1))
     store._connection.execute(f"PRAGMA max_page_count = {store._connection.execute('PRAGMA page_count').fetchone()[0]}")
     counters = tuple(count("hop" * 100, str(n), "passed", n) for n in range(500))

@@ -186,7 +186,7 @@ def test_other_loads_and_other_processes_are_left_alone(stand_in):
     assert Family().parents == {}
 
 
-def test_without_stress_ng_it_says_what_to_install(tmp_path, monkeypatch):
+def test_without_stress_ng_it_reports_what_to_install(tmp_path, monkeypatch):
     for tool in ("sh", "setsid", "grep", "cat"):
         (tmp_path / tool).symlink_to(str(shutil.which(tool)))
     monkeypatch.setenv("PATH", str(tmp_path))

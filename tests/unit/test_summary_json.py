@@ -22,9 +22,9 @@ def test_a_campaign_has_its_findings_verdicts_and_maxima():
     spoilt = trials_of()
     spoilt[-1] = replace(spoilt[-1], reasons=(Reason(ReasonKind.LINK_DOWN, "", "down"),), thrown_away=((),))
     busy = CampaignWarning(WarningKind.HOST_WAS_BUSY, "busy")
-    told = campaign_summary(replace(campaign(spoilt, warnings=(busy,)), noise_floor=NoiseFloor(0.08, 5, "a trial")))
-    assert (told["schema"], told["schema_version"], told["kind"]) == ("netbench-summary", 1, "run")
-    assert told["trials"] == {
+    output = campaign_summary(replace(campaign(spoilt, warnings=(busy,)), noise_floor=NoiseFloor(0.08, 5, "a trial")))
+    assert (output["schema"], output["schema_version"], output["kind"]) == ("netbench-summary", 1, "run")
+    assert output["trials"] == {
         "valid": 8,
         "suspicious": 0,
         "invalid": 1,
@@ -34,23 +34,23 @@ def test_a_campaign_has_its_findings_verdicts_and_maxima():
         "discarded_attempts": 1,
         "reasons": {"link-down": 1},
     }
-    assert told["findings"][0]["topic"] == "Throughput"
-    assert {"kind": "host-was-busy", "text": "busy"} in told["warnings"]
-    assert told["noise_floor_percent"] == 8
-    (most,) = told["maxima"]
+    assert output["findings"][0]["topic"] == "Throughput"
+    assert {"kind": "host-was-busy", "text": "busy"} in output["warnings"]
+    assert output["noise_floor_percent"] == 8
+    (most,) = output["maxima"]
     assert (most["uut"], most["frame_size"], most["limited_by"], most["is_lower_bound"]) == (
         *("raw", "64", "the UUT"),
         False,
     )
     assert most["throughput_fps"] == 80_000
-    assert [load["load"] for load in told["loads"]] == ["50000fps", "100000fps", "120000fps"]
-    assert [load["invalid"] for load in told["loads"]] == [0, 0, 1]
+    assert [load["load"] for load in output["loads"]] == ["50000fps", "100000fps", "120000fps"]
+    assert [load["invalid"] for load in output["loads"]] == [0, 0, 1]
 
 
 def test_a_search_has_its_bounds_and_state():
-    told = campaign_summary(replace(made_up(), searches=(SEARCH, replace(SEARCH, repetition=2, unstable="losses"))))
-    assert told["kind"] == "search"
-    first, second = told["searches"]
+    output = campaign_summary(replace(made_up(), searches=(SEARCH, replace(SEARCH, repetition=2, unstable="losses"))))
+    assert output["kind"] == "search"
+    first, second = output["searches"]
     assert (first["verdict"], first["lower_fps"], first["upper_fps"], first["unstable"]) == (
         *("found", 99_600.0, 100_000.0),
         None,
@@ -73,10 +73,10 @@ def test_a_selftest_has_its_checks_and_ceilings():
         checks=checks,
         ceilings=(Ceiling(1, 64, 1e6),),
     )
-    told = selftest_summary(record)
-    assert (told["kind"], told["verdict"]) == ("selftest", "passed")
-    assert [check["verdict"] for check in told["checks"]] == ["passed", "skipped"]
-    assert told["ceilings"] == [{"sources": 1, "frame_size": 64, "fps": 1e6}]
+    output = selftest_summary(record)
+    assert (output["kind"], output["verdict"]) == ("selftest", "passed")
+    assert [check["verdict"] for check in output["checks"]] == ["passed", "skipped"]
+    assert output["ceilings"] == [{"sources": 1, "frame_size": 64, "fps": 1e6}]
 
 
 def test_it_is_written_as_json_even_of_nothing(tmp_path):

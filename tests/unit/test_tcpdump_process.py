@@ -24,7 +24,7 @@ from tests.unit.stand_in_for_tcpdump import FLUSH, FRAMES, IN_VM, LISTENING, PAT
 from tests.unit.test_tcpdump_sink import CPUS, FakeFlushProcess, measured
 
 # Like tcpdump: it buffers the last frames until SIGUSR2, prints counts at SIGUSR1, and ends slowly at SIGINT.
-TELLS = """
+SCRIPT = """
 import os, signal, sys, time
 first, last, code, capture = sys.argv[1], sys.argv[2], int(sys.argv[3]), bytes.fromhex(sys.argv[4])
 def on(number, do):
@@ -43,16 +43,16 @@ os.write(2, first.encode())
 while True:
     signal.pause()
 """
-TOLD = REPORT.replace("101", "102")
+LAST_REPORT = REPORT.replace("101", "102")
 LINE = "tcpdump: 1 packet captured, 12 packets received by filter, 3 packets dropped by kernel\n"
 
 
 class TellingHost(TcpdumpHost):
     """A host whose tcpdump prints its counts while it runs, and takes `seconds` to end."""
 
-    def __init__(self, seconds=30.0, last=TOLD):
+    def __init__(self, seconds=30.0, last=LAST_REPORT):
         content = pcap([*FRAMES, FLUSH, FLUSH])
-        super().__init__(script=TELLS.replace("SECONDS", str(seconds)), last=last, content=content)
+        super().__init__(script=SCRIPT.replace("SECONDS", str(seconds)), last=last, content=content)
 
     def run(self, argv, *, stdin="", timeout_s=30.0):
         return Completed(tuple(argv), 0, "tcpdump version 4.99.3\n", "")

@@ -119,7 +119,7 @@ def test_a_trial_of_a_sink(arm, tmp_path, monkeypatch, keep):
 def test_what_could_have_been_the_streams_own_and_is_not_is_an_error_that_reports_why(arm):
     received = measured(arm(TcpdumpHost(), keep=False), replace(SENT, frames=99))
     assert received.frames is None
-    assert "have numbers or times that its source did not send" in received.error
+    assert "bear numbers it did not send or times it did not send at" in received.error
 
 
 def test_a_frame_whose_number_was_mangled_is_foreign_where_the_numbers_are_known(arm):

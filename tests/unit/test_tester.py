@@ -11,21 +11,21 @@ USUAL = Identity("plain", "example 0.1", {"size": "9"}, 2, (0, 1))
 
 
 @pytest.mark.parametrize(
-    ("said", "found"),
+    ("reported", "found"),
     [
         (Identity(), USUAL),
         (Identity(version="2", options={}, threads=1, cpus=()), Identity("plain", "2", {}, 1, ())),
         (Identity("other"), Identity("other", cpus=(0, 1))),  # the identity of the chooser is not that of its choice
     ],
 )
-def test_what_a_source_does_not_say_is_as_usual(said, found):
-    assert said.completed(USUAL) == found
+def test_what_a_source_does_not_say_is_as_usual(reported, found):
+    assert reported.completed(USUAL) == found
 
 
 def test_an_identity_in_words():
     assert str(USUAL) == "plain (example 0.1; size=9; 2 threads; CPUs 0,1)"
     assert Identity("x", cpus=()).details == "any CPU"
-    assert Identity("x").details == "", "unknown is not said"
+    assert Identity("x").details == "", "unknown details are left out"
 
 
 def test_options_are_those_in_effect():

@@ -25,17 +25,17 @@ def plan(**wanted) -> StaticPlan:
     return StaticPlan(choose(topology(uuts=UUTS), asked, costs=Costs(start_s=1.5, guests=PACES)))
 
 
-def told(schedule: StaticPlan, real_s) -> list[tuple[float, float]]:
+def output(schedule: StaticPlan, real_s) -> list[tuple[float, float]]:
     """Return the estimated and the real time left after each trial, in s, where trials take `real_s`."""
     now = 0.0
     time_left = TimeLeft(schedule, (), lambda: now)
-    ends, said, booted = [], [], None
+    ends, reported, booted = [], [], None
     for trial in schedule.trials:
         now += real_s(trial) + (PACES[trial.uut].bring_up_s * 1.5 if (trial.uut, trial.boot) != booted else 0.0)
         booted = (trial.uut, trial.boot)
-        said.append(time_left.after(trial) or 0.0)
+        reported.append(time_left.after(trial) or 0.0)
         ends.append(now)
-    return [(left, now - end) for left, end in zip(said, ends, strict=True)]
+    return [(left, now - end) for left, end in zip(reported, ends, strict=True)]
 
 
 def as_planned(trial) -> float:
@@ -52,9 +52,9 @@ def with_chance(trial) -> float:
 
 
 @pytest.mark.parametrize("real_s", [as_planned, three_times_where_it_is_slow, with_chance])
-def test_once_each_trial_was_measured_once_the_end_is_told_within_a_fifth(real_s):
+def test_once_each_trial_was_measured_once_the_end_is_reported_within_a_fifth(real_s):
     schedule = plan(order="interleaved")
-    after_the_first = told(schedule, real_s)[len(schedule.trials) // 4 - 1 :]
+    after_the_first = output(schedule, real_s)[len(schedule.trials) // 4 - 1 :]
     assert after_the_first
     for left, really in after_the_first:
         assert is_told(left, really)
@@ -62,8 +62,8 @@ def test_once_each_trial_was_measured_once_the_end_is_told_within_a_fifth(real_s
 
 def test_what_takes_twice_as_long_as_planned_is_known_after_a_tenth():
     schedule = plan(order="random", repetitions=10)
-    said = told(schedule, lambda trial: 2.4)
-    for left, really in said[len(said) // 10 :]:
+    reported = output(schedule, lambda trial: 2.4)
+    for left, really in reported[len(reported) // 10 :]:
         assert is_told(left, really)
 
 
@@ -72,4 +72,4 @@ def test_at_first_it_is_as_planned_and_at_the_end_nothing():
     assert TimeLeft(schedule, ()).seconds == pytest.approx(schedule.expected_s(()))
     keys = [trial.key for trial in schedule.trials]
     assert TimeLeft(schedule, keys[:-3]).seconds == pytest.approx(schedule.expected_s(keys[:-3]))
-    assert told(schedule, as_planned)[-1] == (0.0, 0.0)
+    assert output(schedule, as_planned)[-1] == (0.0, 0.0)

@@ -44,7 +44,7 @@ def made_of(**fields) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("lab", "changes", "says"),
+    ("lab", "changes", "message"),
     [
         (ONE, {"links__1__ends": ["uut/in1", "sink/rx1"]}, "NIC uut/in1 is an end of more than one link"),
         (
@@ -157,10 +157,10 @@ def made_of(**fields) -> dict[str, object]:
         ),
     ],
 )
-def test_what_does_not_fit_together_is_refused(lab, changes, says):
+def test_what_does_not_fit_together_is_refused(lab, changes, message):
     with pytest.raises(ValidationError) as refused:
         changed(lab, **changes)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_there_are_as_many_streams_as_addresses():
@@ -284,7 +284,7 @@ def test_hosts_that_are_on_a_vm_anyway_stay_there():
 
 
 @pytest.mark.parametrize(
-    ("hosts", "on", "says"),
+    ("hosts", "on", "message"),
     [
         (LABS, "uut", "UUT bridge: on: 'uut' is not a host of kind vm; VMs are lab, other"),
         (LABS, "nowhere", "UUT bridge: on: 'nowhere' is not a host of kind vm; did you mean other? VMs are lab, other"),
@@ -300,6 +300,6 @@ def test_hosts_that_are_on_a_vm_anyway_stay_there():
         ),
     ],
 )
-def test_a_uut_that_cannot_be_on_a_vm_is_refused(hosts, on, says):
-    with pytest.raises(ValidationError, match=re.escape(says)):
+def test_a_uut_that_cannot_be_on_a_vm_is_refused(hosts, on, message):
+    with pytest.raises(ValidationError, match=re.escape(message)):
         topology(1, ({"name": "bridge", "kind": "raw", "on": on},), hosts=hosts)

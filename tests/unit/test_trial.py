@@ -37,7 +37,7 @@ def measure(tmp_path) -> Measure:
     return run
 
 
-def said(result: TrialResult) -> list[tuple[ReasonKind, str, str]]:
+def reported(result: TrialResult) -> list[tuple[ReasonKind, str, str]]:
     return [(reason.kind, reason.stream, reason.detail) for reason in result.reasons]
 
 
@@ -214,7 +214,7 @@ def test_a_sink_that_does_not_listen_means_that_nothing_is_sent(measure):
     assert not [entry for entry in setup.log if "start" in entry or "wait" in entry]
     assert [entry for entry in setup.log if "stop" in entry] == ["sink s1 stop", "sink s2 stop"]
     assert result.verdict is Verdict.INVALID
-    assert [(kind, stream) for kind, stream, _ in said(result)] == [
+    assert [(kind, stream) for kind, stream, _ in reported(result)] == [
         (ReasonKind.NOTHING_SENT, "s1"),
         (ReasonKind.CAPTURE_FAILED, "s2"),
     ]
@@ -226,7 +226,7 @@ def test_a_source_that_died_between_two_trials_is_a_reason_like_any_other(measur
     result = measure(setup, "s1", "s2")
     assert not [entry for entry in setup.log if "start" in entry]
     assert "sink s1 stop" in setup.log
-    assert (ReasonKind.GENERATOR_FAILED, "s1", "the source on nb-tx1 is gone") in said(result)
+    assert (ReasonKind.GENERATOR_FAILED, "s1", "the source on nb-tx1 is gone") in reported(result)
 
 
 @pytest.mark.parametrize(
@@ -239,10 +239,12 @@ def test_a_source_that_died_between_two_trials_is_a_reason_like_any_other(measur
         (Behaviour(sink_error="signal 9"), ReasonKind.CAPTURE_FAILED, "signal 9", (1000, None, None)),
     ],
 )
-def test_what_goes_wrong_with_a_stream_is_said_of_it_and_leaves_its_counts(measure, behaviour, kind, detail, counts):
+def test_what_goes_wrong_with_a_stream_is_reported_of_it_and_leaves_its_counts(
+    measure, behaviour, kind, detail, counts
+):
     """The counts are frames sent, received and lost; another stream beside it is as always."""
     result = measure(FakeSetup.on(PATHS, s1=behaviour), "s1", "s2")
-    ((found, stream, words),) = said(result)
+    ((found, stream, words),) = reported(result)
     assert (found, stream, detail in words) == (kind, "s1", True)
     found_counts = [(counted.sent_frames, counted.received_frames, counted.lost_frames) for counted in result.streams]
     assert found_counts == [counts, (1000, 1000, 0)]
@@ -251,7 +253,7 @@ def test_what_goes_wrong_with_a_stream_is_said_of_it_and_leaves_its_counts(measu
 @pytest.mark.parametrize("asked", [[1], [2, 3]], ids=["before", "after"])
 def test_a_uut_that_no_longer_answers_is_a_reason(measure, asked):
     result = measure(FakeSetup.on(PATHS, fails_at=asked, s1=Behaviour(dropped_by_rule=10)))
-    assert said(result) == [(ReasonKind.UUT_FAILED, "", "the guest does not answer")]
+    assert reported(result) == [(ReasonKind.UUT_FAILED, "", "the guest does not answer")]
     assert result.verdict is Verdict.INVALID
     (counts,) = result.streams
     assert (counts.received_frames, counts.lost_frames) == (990, 10)
@@ -376,13 +378,13 @@ def test_sources_that_do_not_send_at_once_have_no_sum(measure, ms, tolerance, ap
         "3 sources began 101 ms and ended 101 ms apart: all sent at once for 0.000 s of 0.101 s, so the sum of their "
         "rates is that of no moment; a longer duration makes this small"
     )
-    assert said(result) == ([(ReasonKind.SOURCES_APART, "", detail)] if apart else [])
+    assert reported(result) == ([(ReasonKind.SOURCES_APART, "", detail)] if apart else [])
 
 
-def test_threads_of_a_source_that_do_not_send_at_once_are_told(measure):
+def test_threads_of_a_source_that_do_not_send_at_once_are_reported(measure):
     setup = FakeSetup.on(PATHS)
     setup.wires["s1"].behaviour.apart_s = 0.101
-    ((kind, stream, detail),) = said(measure(setup))
+    ((kind, stream, detail),) = reported(measure(setup))
     assert (kind, stream) == (ReasonKind.SOURCES_APART, "s1")
     assert detail.startswith("the threads of the source began or ended 101 ms apart")
 
@@ -403,7 +405,7 @@ def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
     setup = FakeSetup.on(PATHS)
     set_back_at_the_end(setup, monkeypatch)
     result = measure(setup)
-    ((kind, _, detail),) = said(result)
+    ((kind, _, detail),) = reported(result)
     assert (kind, detail.partition(" s:")[0]) == (ReasonKind.CLOCK_SET, "the clock was set by -3.200000")
     (counts,) = result.streams
     assert (counts.received_frames, counts.delay) == (1000, None)
@@ -445,5 +447,5 @@ def test_a_clock_that_is_not_set_spoils_nothing(measure, setup):
 def test_a_clock_here_that_is_set_is_not_taken_for_those_of_hosts(measure, monkeypatch):
     setup = far(3_200_000_000)
     set_back_at_the_end(setup, monkeypatch)
-    (told,) = clocks_told(measure(setup))
-    assert told.startswith("the clock was set by -3.200000 s")
+    (output,) = clocks_told(measure(setup))
+    assert output.startswith("the clock was set by -3.200000 s")

@@ -22,25 +22,22 @@ from netbench.vmm.boot_disc import LOADER, disc_of
 from netbench.vmm.virtualbox import virtualbox
 from netbench.vmm.virtualbox.guest import (
     KERNEL_WORDS,
-    BoxFiles,
-    BridgedNic,
     VirtualBoxGuest,
-    VirtualBoxStart,
+    VirtualBoxOptions,
     box_command,
 )
-from netbench.vmm.virtualbox.virtualbox import VirtualBox, VirtualBoxOptions
-from tests.unit.fakes import FakeHost, planned_commands
+from netbench.vmm.virtualbox.virtualbox import VirtualBox
+from tests.unit.fakes import FakeHost, NetbenchCopied, planned_commands
 from tests.unit.inputs import topology_in_vm
 
 OWN = Path("/run/x")
-FILES = BoxFiles(OWN)
-NICS = (BridgedNic("nb-vi-s1", "02:6e:67:00:01:01", "virtio"), BridgedNic("nb-ve-s1", "02:6e:67:00:01:02", "virtio"))
+NICS = (GuestNic("nb-vi-s1", "02:6e:67:00:01:01"), GuestNic("nb-ve-s1", "02:6e:67:00:01:02"))
 EMULATED = "model name\t: QEMU TCG CPU version 2.5+\n"
 
 
-def options(box: VirtualBoxStart) -> dict[str, str]:
+def options(**given) -> dict[str, str]:
     """Return the options that its VM is made with."""
-    words = box_command(box, FILES, "/d.iso")
+    words = box_command(GuestSpec("g", OWN, NICS), VirtualBoxOptions.model_validate(given), "/d.iso")
     return {word: value for word, value in pairwise(words) if word.startswith("--") and not value.startswith("--")}
 
 
@@ -78,16 +75,8 @@ class Lab(FakeHost):
         return subprocess.Popen(["sh", "-c", self.does], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
-class LabOverSsh(Lab):
+class LabOverSsh(NetbenchCopied, Lab):
     """Such a machine to which netbench was brought."""
-
-    scratch = "/var/tmp/netbench-x"
-
-    def module_command(self, module: str, *arguments: str) -> list[str]:
-        return [module, *arguments]
-
-    def bring(self, package: str) -> None:
-        raise AssertionError(f"nothing here needs {package}")
 
 
 @pytest.fixture
@@ -99,10 +88,9 @@ def image(tmp_path) -> Image:
 
 
 def test_a_guest_is_what_its_options_say():
-    box = VirtualBoxStart("g", NICS, 2, 512, 50, "off", "none")
     wanted = {"--memory": "512", "--cpus": "2", "--cpu-execution-cap": "50", "--nested-paging": "off"}
     nics = {"--nic-type1": "virtio", "--mac-address2": "026e67000102", "--bridge-adapter1": "nb-vi-s1"}
-    found = options(box)
+    found = options(cpus=2, memory="512M", cpu_cap=50, nested_paging="off", paravirt_provider="none")
     assert {name: found[name] for name in (*wanted, *nics)} == {**wanted, **nics}
     assert found["--paravirt-provider"] == "none"
     assert found["--nic-promisc1"] == "allow-all", "or it would take no frames that are addressed to others"
@@ -110,9 +98,8 @@ def test_a_guest_is_what_its_options_say():
 
 
 def test_all_that_serves_a_guest_ends_with_it_and_runs_where_it_may():
-    words = box_command(
-        VirtualBoxStart("g", host_cpus=(1, 3), cgroup_procs="/sys/fs/cgroup/nb/cgroup.procs"), FILES, "/d.iso"
-    )
+    spec = GuestSpec("g", OWN, host_cpus=(1, 3), cgroup_procs="/sys/fs/cgroup/nb/cgroup.procs")
+    words = box_command(spec, VirtualBoxOptions(), "/d.iso")
     assert words[3] == "/run/x/pid"
     assert {"--pid", "--mount", "--kill-child"} <= set(words)
     assert words.index("taskset") < words.index("unshare")
@@ -189,7 +176,7 @@ def test_on_an_emulated_cpu_it_does_without_what_hangs_there(image, monkeypatch,
     assert chosen["nested_paging"] == "on"
 
 
-def test_a_vm_without_virtualbox_says_which_image_has_it():
+def test_a_vm_without_virtualbox_reports_which_image_has_it():
     with pytest.raises(MissingError, match="image build --name virtualbox"):
         guest().start(GuestSpec("g", Path("/run/x")), Lab(lacks="which"))
 
@@ -226,10 +213,10 @@ def test_a_disc_that_cannot_be_made_leaves_nothing(image):
     assert lab.commands[-1][:2] == ("rm", "-rf")
 
 
-def test_one_that_virtualbox_refuses_says_why_and_can_be_ended_twice():
+def test_one_that_virtualbox_refuses_reports_why_and_can_be_ended_twice():
     nic = GuestNic("nb-vi-s1", "02:6e:67:00:01:01")
     lab = Lab()
-    running = VirtualBoxGuest(GuestSpec("g", Path("/run/x"), (nic,)), lab, VirtualBoxStart("g"), "/d.iso", {})
+    running = VirtualBoxGuest(GuestSpec("g", Path("/run/x"), (nic,)), lab, VirtualBoxOptions(), "/d.iso", {})
     with pytest.raises(TestbedError, match=r"guest g: VirtualBox ended with exit code 1: VBoxManage: error: no such"):
         running.await_answer(10.0)
     running.stop()
@@ -240,7 +227,7 @@ def test_one_that_virtualbox_refuses_says_why_and_can_be_ended_twice():
 def test_one_that_virtualbox_does_not_start_in_time_is_given_up_and_ended():
     lab = Lab()
     lab.does = "exec sleep 100"
-    running = VirtualBoxGuest(GuestSpec("g", OWN), lab, VirtualBoxStart("g"), "/d.iso", {})
+    running = VirtualBoxGuest(GuestSpec("g", OWN), lab, VirtualBoxOptions(), "/d.iso", {})
     with pytest.raises(TestbedError, match=r"guest g: VirtualBox did not start it within 0.1 s"):
         running.await_answer(0.1)
     assert running.death() == ""

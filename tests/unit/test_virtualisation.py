@@ -23,7 +23,7 @@ SITE = Site(Assignment(), cast(Any, SimpleNamespace(make=list)), {})
     [(_Ready(), {"virtualisation": "none", "own": "word"}), (External(ExternalOptions()), {})],
     ids=["none", "unknown"],
 )
-def test_a_uut_that_is_no_guest_is_not_virtualised_unless_nobody_knows(uut, facts):
+def test_a_uut_that_is_no_guest_is_not_virtualised_unless_no_one_knows(uut, facts):
     assert bring_up(uut, SITE).ready.facts == facts
 
 
@@ -46,5 +46,5 @@ def test_how_long_it_took_to_start_is_known_only_of_what_was_started():
 
 
 @pytest.mark.parametrize("name", plugins(VMMS))
-def test_every_vmm_says_what_its_guests_are(name):
+def test_every_vmm_reports_what_its_guests_are(name):
     assert plugins(VMMS)[name].kinds

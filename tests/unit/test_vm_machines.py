@@ -30,11 +30,11 @@ class Vm(FakeHost):
         super().__init__()
         self.has_numpy = has_numpy
         self.sent: dict[str, bytes] = {}
-        self.told: list[str] = []
+        self.output: list[str] = []
 
     def run(self, argv, *, stdin="", timeout_s=30.0):
         self.commands.append(tuple(argv))
-        self.told += stdin.splitlines()
+        self.output += stdin.splitlines()
         if argv[0] == "test":
             return Completed(tuple(argv), 0 if self.has_numpy else 1, "", "")
         listed = json.dumps([link(f"eth{n}", f"02:00:00:00:00:0{n + 1}") for n in (0, 1)])
@@ -118,7 +118,7 @@ def test_its_clocks_are_compared_anew_whenever_they_are_asked_for(start):
 def test_its_nics_are_called_as_in_the_topology_though_another_has_the_name(start):
     vm = Vm(has_numpy=False)
     with start(vm)[1]:
-        assert vm.told == [
+        assert vm.output == [
             "link set eth0 name nb-nic0",
             "link set eth1 name nb-nic1",
             "link set nb-nic0 name eth1",

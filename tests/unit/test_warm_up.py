@@ -82,7 +82,7 @@ def test_a_number_that_is_none_is_refused(value):
         profile(warm_up_trials=value)
 
 
-def test_0_is_as_nothing_said():
+def test_0_is_as_nothing_reported():
     assert profile(warm_up_trials=0) == profile()
 
 
@@ -195,7 +195,7 @@ def test_exports_tell_how_many_and_have_them_apart(campaign, tmp_path):
 def test_the_report_counts_and_shows_them(campaign):
     page = report_page(campaign.run(warm_up_trials=2, repetitions=2))
     assert "4 warm-up trials</a>, not part of any result." in page
-    assert "4 trials on 2 boots, made before the first trial of each." in page
+    assert "4 trials on 2 boots, made before the first trial of each boot." in page
     without = report_page(FakeCampaign.run(_again(campaign)))
     assert "warm-up trials</a>" not in without
     assert "made before the first trial of each" not in without
@@ -207,16 +207,16 @@ def _again(campaign):
     )
 
 
-def test_the_dry_run_tells_of_them_and_of_their_time():
-    def told(**more):
+def test_the_dry_run_reports_of_them_and_of_their_time():
+    def output(**more):
         lines = list(describe(make_request(topology(uuts=UUTS), profile(repetitions=3, order="sequential", **more))))
         return lines, float(lines[-1].split("(")[1].split()[0])
 
-    plain, without_s = told()
-    three, with_s = told(warm_up_trials=3)
+    plain, without_s = output()
+    three, with_s = output(warm_up_trials=3)
     assert [line for line in three if line not in plain and "expected" not in line] == ["    3 warm-up trials"] * 2
     assert with_s - without_s == pytest.approx(2 * 3 * 1.2, abs=1.0)
-    lines, _ = told(warm_up_trials="auto")
+    lines, _ = output(warm_up_trials="auto")
     assert "    warm-up trials, until one is no faster and no slower than those before, 10 at most" in lines
 
 

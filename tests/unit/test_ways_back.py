@@ -42,7 +42,7 @@ from netbench.uut.guest_links import attaching_changes, guest_links, guest_mac, 
 from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Reference, ReferenceOptions
-from netbench.vmm.attachment import Macvtap, Tap, Veth
+from netbench.vmm.attachment import macvtap, tap, veth
 from netbench.vmm.esxi.esxi import Esxi
 from netbench.vmm.esxi.options import EsxiOptions
 from tests.unit.accounts import account
@@ -203,7 +203,7 @@ def test_open_vswitch_has_one_bridge_and_a_flow_for_each_way():
     assert sum("add-flow" in command for command in commands) == 2
 
 
-def test_xdp_programs_are_told_of_the_nics_by_which_streams_leave():
+def test_xdp_programs_are_reported_of_the_nics_by_which_streams_leave():
     *_, start = Raw(RawOptions(forward="xdp")).plan(Assignment("u", PATHS)).steps
     assert start.command.endswith("auto nb-in1 nb-out1 nb-out1 nb-in1")
 
@@ -216,7 +216,7 @@ def test_a_guest_has_two_nics_and_is_seen_from_both_ways():
     ]
     forth, back = PATHS
     assert guest_mac(back, "ingress") == guest_mac(forth, "egress") != guest_mac(forth, "ingress")
-    links = {(link.stream, link.role): link for link in guest_links(PATHS, Tap())}
+    links = {(link.stream, link.role): link for link in guest_links(PATHS, tap())}
     assert links["back", "ingress"].interface == links["s1", "egress"].interface == "nb-te-s1"
     assert links["back", "ingress"].bridge == links["s1", "egress"].bridge
     assert links["back", "ingress"].nic == links["s1", "egress"].nic
@@ -231,7 +231,7 @@ def test_a_guest_has_two_nics_and_is_seen_from_both_ways():
 
 def test_what_attaches_a_guest_is_made_once_with_entries_for_both_ways():
     towards = {"s1": "02:00:00:00:00:01", "back": "02:00:00:00:00:02"}
-    changes = list(attaching_changes(PATHS, Tap(), towards))
+    changes = list(attaching_changes(PATHS, tap(), towards))
     assert len(changes) == len(set(changes))
     assert [change.interface for change in changes if isinstance(change, AddBridge)] == ["nb-bi-s1", "nb-be-s1"]
     entries = {(change.interface, change.mac) for change in changes if isinstance(change, AddForwardingEntry)}
@@ -243,7 +243,7 @@ def test_what_attaches_a_guest_is_made_once_with_entries_for_both_ways():
     }
 
 
-@pytest.mark.parametrize("attachment", [Tap(), Macvtap(), Veth("nb-guest")])
+@pytest.mark.parametrize("attachment", [tap(), macvtap(), veth("nb-guest")])
 def test_each_attachment_is_made_for_two_nics(attachment):
     made = [
         change
@@ -319,7 +319,7 @@ def evidence(*, sink_sends: bool) -> StreamObservation:
     )
 
 
-def test_frames_of_the_other_direction_are_nobody_s_foreign_frames():
+def test_frames_of_the_other_direction_are_no_one_s_foreign_frames():
     counts = account(evidence(sink_sends=True))
     assert (counts.foreign_frames, counts.unexplained_frames, counts.lost_frames) == (0, 0, 0)
     assert counts.lost_at == ()
@@ -329,7 +329,7 @@ def test_what_a_sink_s_nic_sends_is_foreign_where_no_source_is():
     assert account(evidence(sink_sends=False)).foreign_frames == 700
 
 
-def test_an_account_says_whose_way_back_it_is_of():
+def test_an_account_reports_whose_way_back_it_is_of():
     given = replace(evidence(sink_sends=True), path=PATHS[1])
     assert account(given).reverse_of == "s1"
     assert account(evidence(sink_sends=True)).reverse_of == ""
@@ -402,7 +402,7 @@ def trials(*losses: tuple[int, int]):
     ]
 
 
-def test_directions_are_told_apart():
+def test_directions_are_reported_apart():
     groups = group_trials(campaign(trials((0, 100), (0, 300))))
     forth, back = directions(groups)
     assert [(direction.stream, direction.reverse_of) for direction in (forth, back)] == [("s1", ""), ("back", "s1")]

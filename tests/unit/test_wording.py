@@ -97,7 +97,7 @@ def test_other_values_with_units_that_may_have_been_meant(hint, read, written, v
 
 
 @pytest.mark.parametrize(
-    ("setting", "says"),
+    ("setting", "message"),
     [
         (
             "topology.uuts.bridge.cpu_limit=0.5",
@@ -136,25 +136,25 @@ def test_other_values_with_units_that_may_have_been_meant(hint, read, written, v
         ("topolgy.uuts.0.forward=tc", "topolgy is no key of profiles; did you mean --set topology.uuts.0.forward=tc?"),
     ],
 )
-def test_values_and_names_that_may_have_been_meant(setting, says):
+def test_values_and_names_that_may_have_been_meant(setting, message):
     of_topology = setting.startswith("topology.")
     file = find(TOPOLOGIES, "netns") if of_topology else find(PROFILES, "quick")
     with pytest.raises(UsageError) as caught:
         load_topology(file, option_models(UUTS), [setting]) if of_topology else load_profile(
             file, profile_kinds(), [setting]
         )
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(f"--set {setting}: ")
 
 
 @pytest.mark.parametrize("written", ["s3cret", "{env: s3cret!}", "[s3cret]"])
-def test_a_password_that_stands_where_none_is_to_stand_is_not_told(written):
+def test_a_password_that_stands_where_none_is_to_stand_is_not_reported(written):
     setting = f"topology.hosts.source1.password={written}"
     with pytest.raises(UsageError) as caught:
         load_topology(find(TOPOLOGIES, "schlosser2011"), option_models(UUTS), [setting])
-    _, _, told = str(caught.value).partition(setting)
-    assert "password" in told
-    assert "s3cret" not in told
+    _, _, output = str(caught.value).partition(setting)
+    assert "password" in output
+    assert "s3cret" not in output
 
 
 def test_settings_find_items_by_name():
@@ -177,11 +177,11 @@ MODELS: list[type[BaseModel]] = [
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__qualname__)
-def test_no_word_of_the_library_that_checks_values_is_told(model):
+def test_no_word_of_the_library_that_checks_values_is_reported(model):
     """Each option of each kind, and each key of topologies and profiles, gets arbitrary values."""
-    told = [words for field in model.model_fields for wrong in WRONG if (words := told_of(model, {field: wrong}))]
-    assert told or not model.model_fields
-    assert not list(filter(NOT_OURS.search, told))
+    output = [words for field in model.model_fields for wrong in WRONG if (words := told_of(model, {field: wrong}))]
+    assert output or not model.model_fields
+    assert not list(filter(NOT_OURS.search, output))
 
 
 def told_of(model, data) -> str:

@@ -93,7 +93,7 @@ def test_an_emulated_nic_is_one_of_hvm_that_the_guest_does_not_unplug():
     assert (backend(7, 1, "vif"), backend(7, 1, "e1000")) == ("vif7.1", "vif7.1-emu")
 
 
-def test_only_an_hvm_domain_is_told_not_to_look_for_pci_buses_before_it_knows_of_any():
+def test_only_an_hvm_domain_is_reported_not_to_look_for_pci_buses_before_it_knows_of_any():
     assert {mode: "pci=noearly" in kernel_words(XenOptions(mode=mode)) for mode in ("pv", "pvh", "hvm")} == {
         "pv": False,
         "pvh": False,
@@ -221,7 +221,7 @@ def test_a_nic_is_named_and_placed_where_its_bridge_is():
         placed.make(XenHost())
 
 
-def test_what_a_console_takes_for_the_beginning_of_sysrq_is_told_twice():
+def test_what_a_console_takes_for_the_beginning_of_sysrq_is_reported_twice():
     ours, theirs = socket.socketpair()
     with ConsoleSocket(ours) as console, theirs:
         console.sendall(b"a\x0fb")
@@ -238,7 +238,7 @@ def test_what_a_console_takes_for_the_beginning_of_sysrq_is_told_twice():
     ("is_here", "message"),
     [(True, "host fake has no `xl`: apt-get install xen-system-amd64"), (False, "host fake: its image has no xl")],
 )
-def test_a_machine_without_xen_says_what_would_bring_it(is_here, message):
+def test_a_machine_without_xen_reports_what_would_bring_it(is_here, message):
     machine = FakeHost({"which": Completed((), 1, "", "")}, is_here=is_here)
     with pytest.raises(MissingError, match=message):
         AddDomain("nb-x", "/run/netbench/vm/x/domain.cfg", "", "micro").found(MachineState(machine))
@@ -286,9 +286,9 @@ def test_an_emulated_nic_has_a_tap_which_counts_as_any_tap_does():
 def test_one_that_is_paused_has_no_last_words(state, message, monkeypatch):
     ours, theirs = socket.socketpair()
     monkeypatch.setattr(xen, "console_of", lambda *_: ConsoleSocket(ours))
-    guest = XenGuest(SPEC, XenHost(LIST.replace("-b----", state)), 7, XenOptions())
+    guest = XenGuest(SPEC, XenHost(LIST.replace("-b----", state)), XenOptions())
     with theirs:
         theirs.sendall(b"Oops: 0002\r\n")
-        guest._console.recv(100)
+        guest._socket.recv(100)
         assert guest.death().endswith(message)
-        guest._agent.close()
+        guest._socket.close()

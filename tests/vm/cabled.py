@@ -24,7 +24,7 @@ Measure = Callable[..., TrialResult]
 
 
 class Cabled:
-    """The two VMs. The device is set up; the ports of the other are lent to a namespace by whoever measures.
+    """The two VMs. The device is set up; the ports of the other are lent to a namespace by the test.
 
     `found` is how the ports were before.
     """

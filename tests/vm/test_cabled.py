@@ -60,8 +60,8 @@ def test_every_driver_sends_and_receives_each_frame(bench, generator):
 
 
 def test_the_drivers_are_those_of_the_nics(bench):
-    told = bench.do("for port in eth1 eth2 eth3 eth4 eth5 eth6; do ethtool -i $port | head -n 1; done").splitlines()
-    assert told == [f"driver: {name}" for driver in DRIVERS for name in 2 * [DRIVERS[driver]]]
+    output = bench.do("for port in eth1 eth2 eth3 eth4 eth5 eth6; do ethtool -i $port | head -n 1; done").splitlines()
+    assert output == [f"driver: {name}" for driver in DRIVERS for name in 2 * [DRIVERS[driver]]]
 
 
 def test_xdp_sends_by_a_driver_that_takes_its_frames_and_by_no_other(bench):

@@ -9,7 +9,7 @@ from tests.commands import netbench, rows, settings, verdict_of
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
 
-TOLD = settings(repetitions=1, retries=0, tolerance="100%", max_lateness="1min", loads="500fps", duration="1s")
+SETTINGS = settings(repetitions=1, retries=0, tolerance="100%", max_lateness="1min", loads="500fps", duration="1s")
 
 
 def routed(results) -> list[int]:
@@ -30,9 +30,9 @@ def routed(results) -> list[int]:
     ],
 )
 def test_frames_that_take_a_short_cut_are_all_counted_and_hardly_any_is_routed(results, topology, generator, forward):
-    told = settings(generator=generator, frame_sizes="64,1518", flows=3, topology__uuts__0__forward=forward)
+    output = settings(generator=generator, frame_sizes="64,1518", flows=3, topology__uuts__0__forward=forward)
     uut = "bridge" if topology == "lab-vm" else "route"  # the first
-    done = netbench("run", topology, "quick", "-o", results, *TOLD, *told, "--uut", uut)
+    done = netbench("run", topology, "quick", "-o", results, *SETTINGS, *output, "--uut", uut)
     assert done.returncode == 0, done.stdout + done.stderr
     for row in rows(results):
         assert (verdict_of(row), row["sent_frames"], row["lost_frames"]) == ("valid", "500", "0"), row

@@ -14,10 +14,10 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
-from netbench.hosts.host_wrappers import MonitoredHost
 from netbench.images.library import cache_directory, find_image
-from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
-from netbench.vmm.qemu.process import QemuProcess
+from netbench.vmm.base import GuestSpec
+from netbench.vmm.qemu.command import KernelBoot, VirtualMachine
+from netbench.vmm.qemu.process import QemuGuest
 from tests.commands import netbench, start
 from tests.vm.lab import UnmarkedHost
 
@@ -141,16 +141,14 @@ def booted(image, memory_mib):
     """A host for commands in a guest that was just started."""
     with tempfile.TemporaryDirectory(prefix="nbt-") as name:
         machine = VirtualMachine("image", KernelBoot(image.kernel, image.initrd), "tcg", 2, memory_mib)
-        qemu = QemuProcess(machine, RunFiles(Path(name)))
-        qemu.start(UnmarkedHost("here", "nbt-image"))
-        agent = AgentHost("image", AgentChannel(qemu.guest, qemu.connect()))
-        guest = MonitoredHost(agent, qemu.death_just_now)
+        guest = QemuGuest(GuestSpec("image", Path(name)), machine, UnmarkedHost("here", "nbt-image"))
         try:
-            guest.await_answer(60, qemu.hopeless)
-            yield guest
+            guest.start()
+            guest.connect_by(AgentHost("image", AgentChannel(guest.spec.title, guest.channel())), {})
+            guest.await_answer(60)
+            yield guest.host()
         finally:
-            agent.close()
-            qemu.stop()
+            guest.stop()
 
 
 # Commands that must work in a guest, with their output.
@@ -166,9 +164,9 @@ ABILITIES = {
     "nft add rule bridge n c meta ibrname b0 counter drop": "",
     "modprobe pktgen && ls /proc/net/pktgen": "kpktgend_0\nkpktgend_1\npgctrl",
     "ip tuntap add t0 mode tap && ls -d /sys/class/net/t0": "/sys/class/net/t0",
-    "tcpdump -i v0 -c 1 -w /tmp/x arp 2>/tmp/said & sleep 2; "
+    "tcpdump -i v0 -c 1 -w /tmp/x arp 2>/tmp/log & sleep 2; "
     'python3 -I -S -c \'import socket as s; x = s.socket(s.AF_PACKET, s.SOCK_RAW); x.bind(("v1", 0)); '
-    'x.send(bytes(12) + b"\\x08\\x06" + bytes(46))\'; wait; grep captured /tmp/said': "1 packet captured",
+    'x.send(bytes(12) + b"\\x08\\x06" + bytes(46))\'; wait; grep captured /tmp/log': "1 packet captured",
     "for one in 1 2 3; do stress-ng --version | cut -d, -f1 & done; wait": "stress-ng\nstress-ng\nstress-ng",
     "stress-ng --quiet --cpu 1 --timeout 1 && ls /usr/lib/netbench": "agent.py\nstress-ng.cpio.gz",
     "ethtool -i v0 | head -n 1": "driver: veth",
@@ -185,6 +183,6 @@ def test_a_guest_with_another_kernel_does_all_that_a_guest_is_for(cloud):
             assert (command, ended.stdout.strip(), ended.stderr) == (command, output, "")
 
 
-def test_a_guest_with_too_little_memory_says_so(cloud):
+def test_a_guest_with_too_little_memory_reports_so(cloud):
     with pytest.raises(TestbedError, match="too little memory for its initrd|unpacking failed"), booted(cloud, 160):
         pass

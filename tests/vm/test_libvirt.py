@@ -28,7 +28,7 @@ from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import events, pids_in, wait_for
 from tests.netns.yard import Yard, fresh_yard, groups
 from tests.this_machine import LOCAL
-from tests.users_libvirtd import HERE, domains, users_daemon
+from tests.users_libvirtd import HERE, connected, domains, users_daemon
 from tests.vm.test_guests import ONE, TOPOLOGY, UUT, reasons
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
@@ -77,12 +77,9 @@ class TestRunningDaemon(VmmContract):
 
     @pytest.fixture(autouse=True)
     def _daemon(self, yard, tmp_path, libvirt):
-        with users_daemon(of_uut(yard), tmp_path) as uri:
-            self.uri = uri
+        with connected(of_uut(yard), tmp_path) as (self.uri, connection):
             yield
-            connection = libvirt.open(uri)
             assert [domain.name() for domain in connection.listAllDomains()] == []
-            connection.close()
 
     def vmm(self):
         return driver(uri=self.uri or "qemu:///system", accelerator="tcg")
@@ -173,7 +170,7 @@ def test_a_daemon_of_others_that_dies_is_noticed_and_the_guest_ended(tmp_path):
             for pid, words in marked_processes("nbt-user"):
                 if "libvirtd" in words:
                     os.kill(pid, signal.SIGKILL)
-            with pytest.raises(TestbedError, match="guest g: libvirt does not tell of its domain"):
+            with pytest.raises(TestbedError, match="guest g: libvirt does not report the state of its domain"):
                 active.uut.read()
             assert any("qemu-system" in words for _, words in marked_processes(yard.run_id)), "the domain lives on"
         assert list(marked_processes(yard.run_id)) == []
@@ -215,8 +212,8 @@ def test_what_a_killed_netbench_left_ends_by_itself_or_is_cleaned(topology, resu
 
 def test_libvirt_counts_what_the_tap_counts(tmp_path, libvirt):
     """After an overload, `virsh domifstat` reports the same counts as netbench, seen from the guest."""
-    with fresh_yard("nbt-stat") as yard, users_daemon(of_uut(yard), tmp_path) as uri:
-        path, connection = yard.paths[0], libvirt.open(uri)
+    with fresh_yard("nbt-stat") as yard, connected(of_uut(yard), tmp_path) as (uri, connection):
+        path = yard.paths[0]
         with yard.uut(guest(accelerator="tcg", uri=uri), "g", (path,)) as active:
             (domain,) = connection.listAllDomains()
             taps = ElementTree.fromstring(domain.XMLDesc()).findall("devices/interface/target")
@@ -231,7 +228,6 @@ def test_libvirt_counts_what_the_tap_counts(tmp_path, libvirt):
             assert lost == after["ingress tap", "tx_dropped"] - before["ingress tap", "tx_dropped"] > 0
             assert output[1] - told_before[1] + lost == OVERLOAD
             assert arrived == OVERLOAD - lost
-        connection.close()
 
 
 OVERLOAD = 20_000
@@ -281,8 +277,7 @@ def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, t
     """Both ways to keep its disk: where libvirt can plug it in, and where it cannot."""
     image = disk / "disk.img"
     before, files = hashlib.sha256(image.read_bytes()).hexdigest(), sorted(disk.iterdir())
-    with users_daemon(HERE, tmp_path) as uri:
-        connection = libvirt.open(uri)
+    with connected(HERE, tmp_path) as (uri, connection):
         for name, bus in (("web", "virtio"), ("old", "sata")):
             connection.defineXML(defined(disk, name, bus))
         there = domains(connection)
@@ -290,7 +285,6 @@ def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, t
         done = netbench("run", path, "quick", "-o", results, *FEW, timeout_s=240)
         assert done.returncode == 1, done.stdout + done.stderr
         assert domains(connection) == there
-        connection.close()
     output = {row["uut"]: row for row in rows(results)}
     for name in ("web", "old"):
         row = output[name]
@@ -306,8 +300,7 @@ def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, t
 
 def test_what_a_killed_netbench_left_of_a_copy_is_cleaned(disk, tmp_path, results, libvirt, start):
     before = sorted(disk.iterdir())
-    with users_daemon(HERE, tmp_path) as uri:
-        connection = libvirt.open(uri)
+    with connected(HERE, tmp_path) as (uri, connection):
         connection.defineXML(defined(disk, "web"))
         there = domains(connection)
         many = settings(repetitions=50)
@@ -322,7 +315,6 @@ def test_what_a_killed_netbench_left_of_a_copy_is_cleaned(disk, tmp_path, result
         assert done.returncode == 0, done.stderr
         assert domains(connection) == there
         assert sorted(disk.iterdir()) == before
-        connection.close()
 
 
 KILLED_AS_IT_STARTS = """
@@ -358,8 +350,7 @@ def test_a_domain_that_libvirt_is_just_starting_when_netbench_is_killed_is_ended
     slow = tmp_path / "qemu-slow"
     slow.write_text(SLOW)
     slow.chmod(0o755)
-    with users_daemon(HERE, tmp_path) as uri:
-        connection = libvirt.open(uri)
+    with connected(HERE, tmp_path) as (uri, connection):
         connection.defineXML(LATE.format(emulator=slow))
         there = domains(connection)
         os.utime(slow, (1, 1))  # libvirt queries it again
@@ -372,38 +363,34 @@ def test_a_domain_that_libvirt_is_just_starting_when_netbench_is_killed_is_ended
         cleaned = netbench("clean")
         assert cleaned.returncode == 0, cleaned.stderr
         assert domains(connection) == there
-        connection.close()
 
 
 SETTLED_S = 8.0
 
 
 def test_what_is_in_the_journal_of_a_domain_ends_that_and_no_other(tmp_path, libvirt):
-    with users_daemon(HERE, tmp_path) as uri:
-        connection = libvirt.open(uri)
+    with connected(HERE, tmp_path) as (uri, connection):
         bare = "<domain type='qemu'><name>{}</name>{}<memory>65536</memory><os><type>hvm</type></os></domain>"
         theirs = connection.createXML(bare.format("nb-theirs", ""), libvirt.VIR_DOMAIN_START_PAUSED)
         uuid = f"<uuid>{own_uuid('nb-ours')}</uuid>"
         connection.createXML(bare.format("nb-ours", uuid), libvirt.VIR_DOMAIN_START_PAUSED)
-        with pytest.raises(TestbedError, match="the domain nb-theirs at .* is there already and not netbench's"):
+        with pytest.raises(TestbedError, match="the domain nb-theirs at .* exists already and is not netbench's"):
             AddLibvirtDomain(uri, "nb-theirs").found(MachineState(HERE))
         for name in ("nb-theirs", "nb-ours", "nb-ours", "nb-nowhere"):
             AddLibvirtDomain(uri, name).undo(HERE)
         assert [domain.name() for domain in connection.listAllDomains()] == ["nb-theirs"]
         theirs.destroy()
-        connection.close()
     AddLibvirtDomain(uri, "nb-ours").undo(HERE)  # the daemon has ended
 
 
 def test_a_domain_that_runs_is_refused_and_a_name_that_is_taken(disk, tmp_path, libvirt):
-    with fresh_yard("nbt-taken") as yard, users_daemon(of_uut(yard), tmp_path) as uri:
-        connection = libvirt.open(uri)
+    with fresh_yard("nbt-taken") as yard, connected(of_uut(yard), tmp_path) as (uri, connection):
         web = connection.defineXML(defined(disk, "web"))
         taken = f"nb-{guest_directory(yard.run_id, 'uut-g').name}"
         connection.defineXML(defined(disk, taken))
         there = domains(connection)
         with (
-            pytest.raises(TestbedError, match=f"the domain {taken} at .* is there already and not netbench's"),
+            pytest.raises(TestbedError, match=f"the domain {taken} at .* exists already and is not netbench's"),
             refused(yard, uri),
         ):
             pytest.fail("it is up")
@@ -415,7 +402,6 @@ def test_a_domain_that_runs_is_refused_and_a_name_that_is_taken(disk, tmp_path, 
             pytest.fail("it is up")
         assert domains(connection) == there
         web.destroy()
-        connection.close()
 
 
 def refused(yard: Yard, uri: str):

@@ -25,5 +25,5 @@ BREAKAGES = [
 
 def test_in_a_guest_and_at_its_doors_the_right_hop_is_named_with_the_right_count(tmp_path):
     spec = UutSpec.model_validate({"name": "guest", "kind": "qemu", "nic": "e1000", "forward": "route"})
-    said = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
-    assert said == {breakage.name: breakage.outcome for breakage in [*BREAKAGES, NOTHING]}
+    reported = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
+    assert reported == {breakage.name: breakage.outcome for breakage in [*BREAKAGES, NOTHING]}

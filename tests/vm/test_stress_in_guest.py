@@ -82,7 +82,7 @@ def test_a_worker_that_dies_in_the_guest_is_noticed_one_that_is_replaced_is_not(
     assert [state for _, state, _ in stress_processes(guest) if state != "Z"] == []
 
 
-def test_a_guest_without_stress_ng_says_so(guest):
+def test_a_guest_without_stress_ng_reports_so(guest):
     do(guest, "mv /usr/bin/stress-ng /tmp/aside")
     with pytest.raises(TestbedError, match="^guest small: there is no stress-ng for its load; install the package"):
         StressLoad("guest small", guest, Stress(cpu=1)).start()

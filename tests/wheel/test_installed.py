@@ -93,7 +93,7 @@ def test_it_lists_what_came_with_it(installed):
     assert "  afpacket " in listed
 
 
-def test_it_says_what_it_would_do(installed):
+def test_it_reports_what_it_would_do(installed):
     assert "netns add" in installed.netbench("run", "netns", "quick", "--dry-run")
     assert "qemu-system" in installed.netbench("run", "netns-qemu-virtio", "quick", "--dry-run")
 

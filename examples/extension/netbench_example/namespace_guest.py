@@ -10,7 +10,7 @@ from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.linux.changes import AddNamespace, Change
 from netbench.linux.proc import memory_bytes, read_process
 from netbench.model.virtualisation import Virtualisation
-from netbench.vmm.attachment import Veth
+from netbench.vmm.attachment import Attachment, veth
 from netbench.vmm.base import GuestSpec, RunningGuest, Vmm
 
 # The namespace lives as long as this process, which prints its process id first.
@@ -30,8 +30,8 @@ class Namespaces(Vmm):
     def load_needs(self) -> frozenset[str]:
         return frozenset({"stress-ng"})
 
-    def attachment(self, spec: GuestSpec) -> Veth:
-        return Veth(spec.own_netns)
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        return veth(spec.own_netns)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddNamespace(spec.own_netns)

@@ -163,7 +163,7 @@ static __always_inline void tell_delay(struct counts *to, struct history *past, 
 
 	add(&to->delay, delay_ns);
 	if (early && !delay_ns)
-		return; // shorter than can be told
+		return; // shorter than can be measured
 	past->recent[number % RECENT].delay_ns = delay_ns;
 	if (before != UNKNOWN)
 		add(&to->variation, delay_ns > before ? delay_ns - before : before - delay_ns);

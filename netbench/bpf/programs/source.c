@@ -55,7 +55,7 @@ struct trial {
 	__u64 seen_ns;        // when the program looked at the clock last
 	__u64 stalled_ns;     // the sum of all stalls
 	__u64 stalls;         // their number
-	__u64 done;           // set by whoever ends the trial
+	__u64 done;           // set by the program that ends the trial
 };
 
 struct {

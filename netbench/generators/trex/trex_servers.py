@@ -43,7 +43,7 @@ class TrexOptions(BaseModel, extra="forbid"):
     ports: dict[str, Annotated[int, Field(ge=0, le=255)]] = Field(default_factory=dict)
     """Ports of the running server, by interface name."""
     path: str | None = Field(default=None, pattern="^/")
-    """Directory of an unpacked TRex package; netbench starts servers of its own."""
+    """Directory of an unpacked TRex package; netbench then starts the servers."""
     delay_fps: float = Field(default=0, ge=0, le=100_000)
     """With sink trex: frames/s of each stream that measure delay."""
 

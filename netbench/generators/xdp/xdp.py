@@ -24,7 +24,7 @@ class XdpOptions(BaseModel, extra="forbid"):
     """Options of the sources."""
 
     realtime: int = Field(default=0, ge=0, le=98)
-    """SCHED_FIFO priority; 0: SCHED_OTHER, nice −20 on a CPU of its own."""
+    """SCHED_FIFO priority; 0: SCHED_OTHER, nice −20 on a dedicated CPU."""
 
 
 class Xdp(Generator):

@@ -30,7 +30,7 @@ Facts = Mapping[str, str]
 
 @report_table("facts", "Units under test", "facts that UUTs report")
 def facts(model: ReportModel) -> Iterator[Table]:
-    """A row per fact, a column per UUT; facts that all of several UUTs share are in a table of their own."""
+    """A row per fact, a column per UUT; facts that all of several UUTs share are in a separate table."""
     facts = model.results.facts
     uuts = [uut for uut in model.styles if facts.get(uut)]
     every = list(dict.fromkeys(fact for uut in uuts for fact in facts[uut]))

@@ -1,4 +1,4 @@
-"""Limit the memory of a container: by a control group of its own, and in the /proc/meminfo of its programs."""
+"""Control groups of a container: a limit of its memory, also in the /proc/meminfo of its programs; those of libvirt."""
 
 import re
 import shlex
@@ -32,13 +32,32 @@ _AVAILABLE = re.compile(r"^(MemAvailable: +)(\d+)( kB)$", re.MULTILINE)
 
 
 def _look(_: str) -> str:
-    found = find_memory_controller(LocalHost("local", "requirements"))
-    return f"version {found.version}, in {found.directory}"
+    controller = find_memory_controller(LocalHost("local", "requirements"))
+    return f"version {controller.version}, in {controller.directory}"
 
 
 MEMORY_GROUPS = Facility(
     "cgroup-memory", "containers with a limit of memory", "mount -t cgroup2 cgroup2 /sys/fs/cgroup", _look
 )
+
+
+def _switch(directory: str) -> str:
+    """Return the file that enables controllers of version 2 for the groups below a directory."""
+    return f"{directory}/cgroup.subtree_control"
+
+
+def _words(sign: str, controllers: Sequence[str]) -> str:
+    return " ".join(f"{sign}{controller}" for controller in controllers)
+
+
+def _switch_off(host: Host, directories: Sequence[str], controllers: Sequence[str], kept: str = "") -> None:
+    """Disable controllers in these directories, unless groups of netbench other than `kept` are below the last."""
+    listed = host.run(["ls", directories[-1]]).stdout.split()
+    if {name for name in listed if name.startswith(PREFIX)} - {kept}:
+        return
+    with suppress(TestbedError):  # rejected if other software uses it by now
+        for directory in directories:
+            host.write(_switch(directory), _words("-", controllers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,55 +100,45 @@ class AddMemoryGroup(Change):
         return replace(change, switched_on=is_off)
 
     def make(self, host: Host) -> None:
-        for switch in self._switches:
-            try:
-                host.write(switch, "+memory")
-            except TestbedError as error:
-                raise TestbedError(
-                    f"the memory controller cannot be switched on ({error}): switch it on yourself, or leave memory "
-                    "out of the topology"
-                ) from error
+        try:
+            for directory in self._switched:
+                host.write(_switch(directory), "+memory")
+        except TestbedError as error:
+            raise TestbedError(
+                f"the memory controller cannot be switched on ({error}): switch it on yourself, or leave memory "
+                "out of the topology"
+            ) from error
         run_checked(host, ["mkdir", self.path])
-        limit, without_swap = self._settings
-        host.write(f"{self.path}/{limit[0]}", limit[1])
+        (limit, text), (swap, none) = self._settings
+        host.write(f"{self.path}/{limit}", text)
         with suppress(TestbedError):  # kernels without swap
-            host.write(f"{self.path}/{without_swap[0]}", without_swap[1])
+            host.write(f"{self.path}/{swap}", none)
 
     def undo(self, host: Host) -> None:
         if not self.name.startswith(PREFIX) or "/" in self.name or "/" in self.parent:
             return
         remove_group(host, self.path)
         if self.switched_on:
-            others = [name for name in host.run(["ls", self.directory]).stdout.split() if name.startswith(PREFIX)]
-            with suppress(TestbedError):  # rejected if other software uses it by now
-                if not set(others) - {self.parent}:
-                    for switch in reversed(list(self._switches)):
-                        host.write(switch, "-memory")
+            _switch_off(host, [*reversed(self._switched)], ["memory"], self.parent)
 
     @property
     def _settings(self) -> list[tuple[str, str]]:
         return list(MemoryController(self.directory, self.version).settings(self.mib))
 
     @property
-    def _switches(self) -> Iterator[str]:
-        """The files that enable memory limits for child groups, from the outermost group on."""
-        if self.switched_on:
-            yield _switch(self.directory)
-        if self.group != self.name:
-            yield _switch(f"{self.directory}/{self.parent}")
+    def _switched(self) -> list[str]:
+        """The directories that enable memory limits for the groups below, from the outermost on."""
+        own = [f"{self.directory}/{self.parent}"] if self.group != self.name else []
+        return [self.directory, *own] if self.switched_on else own
 
 
-def _switch(directory: str) -> str:
-    return f"{directory}/cgroup.subtree_control"
-
-
-def cgroup_procs_files(host: Host, cpu_cgroup_procs: str, wanted: AddMemoryGroup | None) -> tuple[str, ...]:
+def cgroup_procs_files(host: Host, cpu_cgroup_procs: str, planned: AddMemoryGroup | None) -> tuple[str, ...]:
     """Return the cgroup.procs files for a container's processes: of its CPU shares (empty: none), and of its memory."""
     own = (cpu_cgroup_procs,) if cpu_cgroup_procs else ()
-    if wanted is None:
+    if planned is None:
         return own
     controller = find_memory_controller(host)
-    group = replace(wanted, directory=controller.directory, version=controller.version)
+    group = replace(planned, directory=controller.directory, version=controller.version)
     entry = cgroup_procs(host, controller, group.group)
     return (entry,) if controller.version == 2 else (*own, entry)
 
@@ -161,15 +170,25 @@ class Hierarchy:
     root: str = ""
 
     @property
+    def names(self) -> set[str]:
+        """Its controllers."""
+        return set(self.controllers.split(","))
+
+    @property
     def cpu(self) -> CpuController | None:
         """Its CPU controller; None if another hierarchy has it."""
         if not self.controllers:
             return CpuController(self.directory)
-        return CpuController(self.directory, 1) if "cpu" in self.controllers.split(",") else None
+        return CpuController(self.directory, 1) if "cpu" in self.names else None
 
-    def procs(self, *group: str) -> str:
-        """Return the cgroup.procs file of a group, for processes of its machine in any namespace."""
-        return "/".join((f"{self.root}{self.directory}", *group, "cgroup.procs"))
+    def directories(self, group: str) -> list[str]:
+        """Return the directories of a group and, with version 2, of the group of its processes."""
+        own = f"{self.directory}/{group}"
+        return [own] if self.controllers else [own, f"{own}/{_LEAF}"]
+
+    def procs(self, group: str, *, leaf: bool = False) -> str:
+        """Return the cgroup.procs file of one of these, for processes of its machine in any namespace."""
+        return f"{self.root}{self.directories(group)[-1 if leaf else 0]}/cgroup.procs"
 
 
 def hierarchies(machine: Host) -> list[Hierarchy]:
@@ -192,26 +211,23 @@ def hierarchies(machine: Host) -> list[Hierarchy]:
     return [Hierarchy("", next((where for _, where, kind, *_ in mounts if kind == "cgroup2"), USUAL_DIRECTORY), root)]
 
 
-def in_groups(command: Sequence[str], group: str, there: Sequence[Hierarchy]) -> list[str]:
+def in_groups(command: Sequence[str], group: str, existing: Sequence[Hierarchy]) -> list[str]:
     """Return the command that runs another in a cgroup namespace whose root is `group`.
 
     With version 2 it runs in a child group: a group that contains processes cannot have controllers.
     """
-    for hierarchy in there:
+    for hierarchy in existing:
         if not hierarchy.controllers:
-            command = confined(command, (), hierarchy.procs(group, _LEAF))
+            command = confined(command, (), hierarchy.procs(group, leaf=True))
     command = ["unshare", "--cgroup", *command]
-    for hierarchy in there:
+    for hierarchy in existing:
         command = confined(command, (), hierarchy.procs(group))
     return list(command)
 
 
-def cpu_cgroup_procs(group: str, there: Sequence[Hierarchy]) -> str:
+def cpu_cgroup_procs(group: str, existing: Sequence[Hierarchy]) -> str:
     """Return the cgroup.procs file of a group with weight and limit; empty if there are none."""
-    files = (
-        hierarchy.procs(group, *(() if hierarchy.controllers else (_LEAF,))) for hierarchy in there if hierarchy.cpu
-    )
-    return next(files, "")
+    return next((hierarchy.procs(group, leaf=True) for hierarchy in existing if hierarchy.cpu), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,28 +247,30 @@ class AddGroups(Change):
     @property
     def command(self) -> str:
         existing = hierarchies(THIS_MACHINE)  # a plan for another machine assumes the hierarchies of this one
-        made = [path for hierarchy in existing for path in self._directories(hierarchy)]
+        made = [path for hierarchy in existing for path in hierarchy.directories(self.name)]
         settings = (f"echo {text} >{file}" for file, text in self._settings(existing))
         return " && ".join([shlex.join(("mkdir", "-p", *made)), *settings])
 
     def found(self, look: MachineState) -> Self:
         existing = hierarchies(look.host)
-        lacking = {*_WANTED[1:]} - {name for hierarchy in existing for name in hierarchy.controllers.split(",")}
-        if existing[0].controllers and lacking:
+        is_version_2 = not existing[0].controllers
+        lacking = {*_WANTED[1:]}.difference(*(hierarchy.names for hierarchy in existing))
+        if lacking and not is_version_2:
             raise MissingError(
                 f"containers of libvirt need control groups with {', '.join(sorted(lacking))}: mount them"
             )
-        paths = [f"{hierarchy.directory}/{self.name}" for hierarchy in existing]
+        paths = [hierarchy.directories(self.name)[0] for hierarchy in existing]
         for path in paths:
             if look.host.run(["test", "-e", path]).exit_code == 0:
                 raise not_ours(f"the control group {path}")
-        switches = [] if existing[0].controllers else _off(look.host, existing[0])
-        return replace(self, paths=" ".join(paths), switched_on=" ".join(switches))
+        enabled = look.host.read(_switch(existing[0].directory)).split() if is_version_2 else SWITCHED
+        off = [name for name in SWITCHED if name not in enabled]
+        return replace(self, paths=" ".join(paths), switched_on=" ".join(off))
 
     def make(self, host: Host) -> None:
         existing = hierarchies(host)
         if self.switched_on:
-            switch, words = _switch(existing[0].directory), " ".join(f"+{name}" for name in self.switched_on.split())
+            switch, words = _switch(existing[0].directory), _words("+", self.switched_on.split())
             try:
                 host.write(switch, words)
             except TestbedError as error:
@@ -261,9 +279,10 @@ class AddGroups(Change):
                     f"switch them on yourself (echo '{words}' >{switch}), or choose another runtime"
                 ) from error
         for hierarchy in existing:
-            run_checked(host, ["mkdir", "-p", *self._directories(hierarchy)])
-            for file in _INHERITED if "cpuset" in hierarchy.controllers.split(",") else ():
-                host.write(f"{hierarchy.directory}/{self.name}/{file}", host.read(f"{hierarchy.directory}/{file}"))
+            own, *_ = directories = hierarchy.directories(self.name)
+            run_checked(host, ["mkdir", "-p", *directories])
+            for file in _INHERITED if "cpuset" in hierarchy.names else ():
+                host.write(f"{own}/{file}", host.read(f"{hierarchy.directory}/{file}"))
         for file, text in self._settings(existing):
             host.write(file, text)
 
@@ -277,26 +296,10 @@ class AddGroups(Change):
         if not wait_until(removed, _EMPTY_S, _POLL_S):
             raise TestbedError(f"the control groups {', '.join(paths)} are still used by processes")
         if self.switched_on:
-            existing = hierarchies(host)[0]
-            others = [name for name in host.run(["ls", existing.directory]).stdout.split() if name.startswith(PREFIX)]
-            with suppress(TestbedError):  # rejected if other software uses it by now
-                if not others:
-                    host.write(_switch(existing.directory), " ".join(f"-{name}" for name in self.switched_on.split()))
+            _switch_off(host, [hierarchies(host)[0].directory], self.switched_on.split())
 
-    def _settings(self, there: Sequence[Hierarchy]) -> list[tuple[str, str]]:
-        return [
-            (f"{hierarchy.directory}/{self.name}/{file}", text)
-            for hierarchy in there
-            if hierarchy.cpu
-            for file, text in hierarchy.cpu.settings(self.weight, self.limit)
-        ]
-
-    def _directories(self, one: Hierarchy) -> list[str]:
-        own = f"{one.directory}/{self.name}"
-        return [own] if one.controllers else [own, f"{own}/{_LEAF}"]
-
-
-def _off(host: Host, hierarchy: Hierarchy) -> list[str]:
-    """Return the required controllers that are not enabled for its groups."""
-    enabled = host.read(_switch(hierarchy.directory)).split()
-    return [name for name in SWITCHED if name not in enabled]
+    def _settings(self, existing: Sequence[Hierarchy]) -> Iterator[tuple[str, str]]:
+        for hierarchy in existing:
+            if hierarchy.cpu:
+                for file, text in hierarchy.cpu.settings(self.weight, self.limit):
+                    yield f"{hierarchy.directories(self.name)[0]}/{file}", text

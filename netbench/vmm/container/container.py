@@ -10,9 +10,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from netbench.errors import MachineGoneError, TestbedError, UsageError
-from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand, run_checked
+from netbench.hosts.base import GoneError, Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.host_wrappers import ConfinedHost, MonitoredHost, NamespaceHost, outside
+from netbench.hosts.host_wrappers import ConfinedHost, NamespaceHost, outside
 from netbench.hosts.local import MARK
 from netbench.hosts.pipes import Tail, end
 from netbench.images.library import DEFAULT_IMAGE, find_image
@@ -23,8 +23,9 @@ from netbench.linux.requirements import Facility, Tool, require_on_host
 from netbench.model.fields import Memory
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.attachment import Veth
+from netbench.vmm.attachment import Attachment, veth
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
+from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, GuestByCommand, stopped_on_error
 from netbench.vmm.container.cgroups import MEMINFO, MEMORY_GROUPS, AddMemoryGroup, cgroup_procs_files, with_limit
 from netbench.vmm.container.lxc import Lxc
 from netbench.vmm.container.podman import Podman
@@ -34,19 +35,16 @@ from netbench.vmm.libvirt.domain import driver_sign
 from netbench.vmm.libvirt.lxc import PACKAGES, ExistingLxc, LibvirtLxc, find_lxc_driver
 
 
-class ContainerHost(RemoteByCommand):
-    """A container of a machine, found by its first process; commands start from `outside`, a host on that machine.
+class ContainerHost(GuestByCommand):
+    """A container as a host, found by its first process; GoneError once that has ended.
 
-    It has its own files: those of the machine have other paths inside it. GoneError once the first process has ended.
+    It has its own files: those of the machine have other paths inside it.
     """
 
-    def __init__(
-        self, name: str, title: str, machine: Host, outside: Host, pid: int, memory_mib: int | None = None
-    ) -> None:
+    def __init__(self, spec: GuestSpec, outside: Host, machine: Host, pid: int, memory_mib: int | None = None) -> None:
         """`memory_mib` limits the memory of all its processes together; None: no separate limit."""
-        super().__init__(name, title)
+        super().__init__(spec, outside)
         self._machine = machine
-        self._outside = outside
         self._pid = pid
         self._memory_mib = memory_mib
 
@@ -55,26 +53,13 @@ class ContainerHost(RemoteByCommand):
         text = super().read(path)
         return with_limit(text, self._memory_mib) if path == MEMINFO and self._memory_mib else text
 
-    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
-        done = self._outside.run(self._command(argv), stdin=stdin, timeout_s=timeout_s)
-        if done.exit_code != 0:
-            self._command(argv)  # raises if the whole container, and the command with it, was killed
-        return replace(done, argv=tuple(argv))
-
-    def spawn(self, argv: Sequence[str]) -> Process:
-        return self._outside.spawn(self._command(argv))
-
-    def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
-        """Return at once if its first process is running; GoneError otherwise."""
-        self._command(())
-
-    def close(self) -> None:
-        """Do nothing: there is no connection to close."""
-
     def _command(self, argv: Sequence[str]) -> list[str]:
+        self._require_alive()
+        return ["nsenter", "--target", str(self._pid), "--all", "--", *argv]
+
+    def _require_alive(self) -> None:
         if not is_there(self._machine, self._pid):
             raise GoneError(f"{self}: its first process has ended")
-        return ["nsenter", "--target", str(self._pid), "--all", "--", *argv]
 
 
 _RUNTIMES: Mapping[str, Callable[[], Runtime]] = {"lxc": Lxc, "podman": Podman, "libvirt": LibvirtLxc}
@@ -89,7 +74,6 @@ _BEFORE_ITS_OWN = ["/bin/sh", "-c", f'echo {_READY}; exec "$@"', "sh"]  # if the
 _START = f'export {MARK}="${{{MARK}-}}" && '
 _START += 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
 _FIRST = 1  # the process id of its first process inside the container
-_LAST_WORDS_S = 1.0
 _END_S = 5.0
 _POLL_S = 0.005
 _FORWARDED_BY = "the host's kernel, in softirqs that no container is charged with: cpu_host_s is its processes alone"
@@ -147,6 +131,7 @@ class Container(Vmm):
     limits them only where the threads of its links are limited.
     """
 
+    options: ContainerOptions
     Options: ClassVar[type[GuestOptions]] = ContainerOptions
     may_need = (
         Tool("lxc-start", "lxc", "containers", optional=True, version="--version"),
@@ -171,7 +156,6 @@ class Container(Vmm):
 
     def __init__(self, options: ContainerOptions) -> None:
         super().__init__(options)
-        self._options = options
         self._runtime = (
             _RUNTIMES[options.runtime]() if options.domain is None else ExistingLxc(options.domain, options.uri)
         )
@@ -180,24 +164,21 @@ class Container(Vmm):
     def check(self, paths: Sequence[StreamPath]) -> None:
         """Raise UsageError for a root that is unsuitable."""
         # A root on another machine is checked there at the start; that includes guests without streams.
-        if self._options.is_directory and not on_vm(paths):
-            directory = Path(self._options.image)
+        if self.options.is_directory and not on_vm(paths):
+            directory = Path(self.options.image)
             if refusal := self._refusal(directory.resolve(), is_there=not paths or directory.is_dir()):
                 raise UsageError(refusal)
 
     def needs(self) -> frozenset[str]:
-        needs = {"netns", "nsenter"} | self._runtime.needs
-        if self._of_image:
-            needs |= {"cpio", f"image:{self._options.image}"}
-        if self._options.memory:
-            needs.add(MEMORY_GROUPS.name)
-        return frozenset(needs)
+        of_image = {"cpio", f"image:{self.options.image}"} if self._of_image else set()
+        memory = {MEMORY_GROUPS.name} if self.options.memory else set()
+        return frozenset({"netns", "nsenter"} | self._runtime.needs | of_image | memory)
 
     def load_needs(self) -> frozenset[str]:
-        return frozenset({"stress-ng"} if self._options.root == "host" and self._options.domain is None else ())
+        return frozenset({"stress-ng"} if self.options.root == "host" and self.options.domain is None else ())
 
-    def attachment(self, spec: GuestSpec) -> Veth:
-        return Veth(spec.own_netns)
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        return veth(spec.own_netns)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))
@@ -208,116 +189,103 @@ class Container(Vmm):
 
     def command(self, spec: GuestSpec) -> str:
         planned = roots() / "DIGEST" if self._of_image else self._directory
-        within = ("ip", "netns", "exec", spec.own_netns)
         group = self._memory_group(spec)
         own = self._runtime.cgroup_procs(spec)
         cgroups = (f"{group.path}/cgroup.procs",) if group else (own,) if own else ()
-        return shlex.join([*within, *self._start(spec, Root(planned), cgroups)])
+        return shlex.join(["ip", "netns", "exec", spec.own_netns, *self._start(spec, Root(planned), cgroups)])
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
-        machine = outside(host)
-        if not host.shares_files:
-            require_on_host(machine, (need for need in self.may_need if need.name in self.needs()))
+        machine, options = outside(host), self.options
+        require_on_host(machine, (need for need in self.may_need if need.name in self.needs()))
         root = Root.found(machine, self._source(machine))
-        if self._options.domain is None:
+        if options.domain is None:
             root.lay_out(machine, spec.directory / "root")
         self._runtime.prepare(spec, machine, machine.run(["sh", "-c", f'echo "${MARK}"']).stdout.strip())
         version = run_checked(host, self._runtime.version).split()[-1]
-        facts = {"runtime": f"{self._options.runtime} {version}", "root": self._root_fact(), **self._runtime.facts()}
-        memory = self._options.memory
-        if memory:
-            facts["memory"] = f"{memory} MiB"
+        facts = {"runtime": f"{options.runtime} {version}", "root": self._root_fact(), **self._runtime.facts()}
+        facts |= {"memory": f"{options.memory} MiB"} if options.memory else {}
         cgroups = cgroup_procs_files(host, self._runtime.cgroup_procs(spec), self._memory_group(spec))
-        command = self._start(spec, root, cgroups)
-        return ContainerGuest(spec, host, self._runtime, command, facts, cgroups, memory)
+        guest = ContainerGuest(spec, host, self._runtime, cgroups, options.memory)
+        with stopped_on_error(guest):
+            guest.start(self._start(spec, root, cgroups), {**facts, "forwarded_by": _FORWARDED_BY})
+        return guest
 
     def _memory_group(self, spec: GuestSpec) -> AddMemoryGroup | None:
         shares = Path(spec.cgroup_procs).parent.name if spec.cgroup_procs else ""
-        return AddMemoryGroup(spec.own_netns, self._options.memory, shares) if self._options.memory else None
+        return AddMemoryGroup(spec.own_netns, self.options.memory, shares) if self.options.memory else None
 
     @property
     def _of_image(self) -> bool:
-        return self._options.root == "image" and not self._options.is_directory
+        return self.options.root == "image" and not self.options.is_directory
 
     @property
     def _directory(self) -> Path:
         """The root file system whose programs a container uses, unless it is one of netbench's images."""
-        return Path(self._options.image if self._options.root == "image" else "/")
+        return Path(self.options.image if self.options.root == "image" else "/")
 
     def _source(self, machine: Host) -> Path:
         """Return the path of the root on a machine; TestbedError if it cannot be the root of a container."""
         if self._of_image:
-            return root_on(find_image(self._options.image), machine)
-        if not self._options.is_directory:
+            return root_on(find_image(self.options.image), machine)
+        if not self.options.is_directory:
             return self._directory
-        found = machine.run(["readlink", "-f", "--", self._options.image]).stdout.strip()
-        seen = bool(found) and machine.run(["test", "-d", found]).exit_code == 0
-        if refusal := self._refusal(Path(found or self._options.image), is_there=seen):
+        resolved = machine.run(["readlink", "-f", "--", self.options.image]).stdout.strip()
+        is_there = bool(resolved) and machine.run(["test", "-d", resolved]).exit_code == 0
+        if refusal := self._refusal(Path(resolved or self.options.image), is_there=is_there):
             raise TestbedError(f"{machine}: {refusal}")
-        return Path(found)
+        return Path(resolved)
 
     def _refusal(self, directory: Path, *, is_there: bool) -> str:
         """Return why a directory cannot be the root of a container; empty if it can."""
         if not is_there:
-            return f"image: there is no directory {self._options.image} for the root of a container"
+            return f"image: there is no directory {self.options.image} for the root of a container"
         if directory.is_relative_to("/run"):
             return f"image: {directory} is below /run, which the runtime of a container replaces"
-        if self._options.runtime == "podman" and "," in str(directory):
+        if self.options.runtime == "podman" and "," in str(directory):
             return f"image: podman ends a path at the comma in {directory}: rename it"
         return ""
 
     def _start(self, spec: GuestSpec, root: Root, cgroups: Sequence[str]) -> list[str]:
-        init = _INIT if self._options.domain is None else _BEFORE_ITS_OWN
+        init = _INIT if self.options.domain is None else _BEFORE_ITS_OWN
         return ["sh", "-c", _START, str(spec.directory), *self._runtime.command(spec, root, init, cgroups)]
 
     def _root_fact(self) -> str:
-        if self._options.domain is not None:
-            return f"domain {self._options.domain}"
+        if self.options.domain is not None:
+            return f"domain {self.options.domain}"
         if not self._of_image:
-            return self._options.image if self._options.root == "image" else "host"
-        image = find_image(self._options.image)
-        return f"image {image.name} {image.digest[:12]}"
+            return self.options.image if self.options.root == "image" else "host"
+        return f"image {find_image(self.options.image).fact}"
 
 
-class ContainerGuest(RunningGuest):
+class ContainerGuest(ConnectedGuest):
     """A container, represented by the process of its runtime, which lives as long as its first process does."""
 
     def __init__(
-        self,
-        spec: GuestSpec,
-        here: Host,
-        runtime: Runtime,
-        command: Sequence[str],
-        facts: dict[str, str],
-        cgroups: Sequence[str] = (),
-        memory_mib: int | None = None,
+        self, spec: GuestSpec, host: Host, runtime: Runtime, cgroups: Sequence[str] = (), memory_mib: int | None = None
     ) -> None:
         """`cgroups` are the cgroup.procs files of its control groups; one of these groups limits it to `memory_mib`."""
-        super().__init__(spec)
+        super().__init__(spec, host)
+        self._runtime = runtime
         self._cgroups = cgroups
         self._memory_mib = memory_mib
-        self._runtime = runtime
-        self._here = here
-        self._machine = outside(here)
+        self._leader = 0  # the process of its runtime
+        self._first = 0  # its first process, once it is known
+
+    def start(self, command: Sequence[str], facts: Mapping[str, str]) -> None:
+        """Start it; TestbedError, with the message of its runtime, when that ends at once."""
         self._facts = facts
-        self._inside: ContainerHost | None = None
-        self._pid = 0  # its first process
-        self.process = NamespaceHost(here, spec.own_netns).spawn(command)
+        self.process = NamespaceHost(self._host, self.spec.own_netns).spawn(command)
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         self._complaint = Tail(self.process.stderr)
         # One reader for the process id and the console: late callers find both complete.
-        self._output = Tail(self.process.stdout)
+        self._console = output = Tail(self.process.stdout)
+        wait_until(lambda: "\n" in output.text() or self._is_over, _END_S, _POLL_S)
         try:
-            wait_until(self._has_started, _END_S, _POLL_S)
-            self._leader = int(self._output.text().partition("\n")[0])
+            self._leader = int(output.text().partition("\n")[0])
         except ValueError as error:
-            words = self._last_words  # before end(), which reads the rest of the pipe
-            end(self.process)
-            raise TestbedError(f"{spec.title}: its runtime cannot be started: {words}") from error
-        except BaseException:  # Ctrl-C: the process must not stay behind
-            end(self.process)
-            raise
+            words = self._last_words()
+            raise TestbedError(f"{self.spec.title}: its runtime cannot be started: {words}") from error
 
     def await_answer(self, limit_s: float) -> None:
         """Return once its first process runs; TestbedError when it does not run or has ended."""
@@ -329,33 +297,23 @@ class ContainerGuest(RunningGuest):
         pids = self._runtime.first_processes(self._machine, self.spec.directory, self._leader)
         if len(pids) != 1:
             problem = f"its runtime lists {len(pids)} first processes instead of one"
-            raise TestbedError(self.death_just_now() or f"{self.spec.title}: {problem}")
-        (self._pid,) = pids
-        around: Host = ConfinedHost(self._here, self.spec.host_cpus)
+            raise TestbedError(self.end_just_now() or f"{self.spec.title}: {problem}")
+        (self._first,) = pids
+        confined: Host = ConfinedHost(self._host, self.spec.host_cpus)
         for procs in self._cgroups:
-            around = ConfinedHost(around, (), procs)
-        known = self._pid, self._memory_mib
-        self._inside = ContainerHost(self.spec.name, self.spec.title, self._machine, around, *known)
-
-    def host(self, gone: type[TestbedError] = TestbedError) -> Host:
-        if self._inside is None:
-            raise gone(f"{self.spec.title} was not waited for")
-        return MonitoredHost(self._inside, self.death_just_now, gone)
+            confined = ConfinedHost(confined, (), procs)
+        inside = ContainerHost(self.spec, confined, self._machine, self._first, self._memory_mib)
+        self.connect_by(inside, self._facts)
 
     def death(self) -> str:
         """Return the cause of death, as every guest does; MachineGoneError if its whole machine is gone."""
         # A runtime may not notice the end of a container that is no longer waited for.
-        gone = not is_there(self._machine, self._pid or self._leader)
+        gone = not is_there(self._machine, self._first or self._leader)
         code = self.process.poll() if self.process else None
         if code is None:
-            return f"{self.spec.title}: its first process has ended" if self._pid and gone else ""
-        words = self._last_words
+            return f"{self.spec.title}: its first process has ended" if self._first and gone else ""
+        words = self._last_words()
         return f"{self.spec.title}: the container ended with exit code {code}" + (f": {words}" if words else "")
-
-    def death_just_now(self) -> str:
-        """Return `death` after a sign of it was seen: waits a moment for the runtime to end."""
-        wait_until(lambda: bool(self.death()), _LAST_WORDS_S, _POLL_S)
-        return self.death()
 
     def memory_bytes(self) -> int | None:
         """Return the memory of all its processes."""
@@ -365,19 +323,16 @@ class ContainerGuest(RunningGuest):
         """Return the CPU time of all its processes so far, in seconds, with the reaped children of the first one."""
         processes = processes_of(self._machine, self._proc)
         if _FIRST not in (process.pid for process in processes):
-            raise TestbedError(self.death_just_now() or f"{self.spec.title}: its processes cannot be seen")
+            raise TestbedError(self.end_just_now() or f"{self.spec.title}: its processes cannot be seen")
         return sum(process.cpu_s + (process.children_s if process.pid == _FIRST else 0.0) for process in processes)
 
     def console(self) -> str:
-        return self._output.text().partition("\n")[2]
-
-    def facts(self) -> dict[str, str]:
-        return {**self._facts, "forwarded_by": _FORWARDED_BY}
+        return self._console.text().partition("\n")[2] if self._console else ""
 
     def stop(self) -> None:
         """Kill all processes in its network namespace, which is its alone, until none are left: it may be starting."""
-        assert self.process is not None
-        end(self.process)
+        if self.process:
+            end(self.process)
         with suppress(MachineGoneError):  # the container is gone with its machine
             wait_until(lambda: not self._kill_all(), _END_S, _POLL_S)
 
@@ -388,15 +343,11 @@ class ContainerGuest(RunningGuest):
             self._machine.run(["sh", "-c", 'kill -KILL "$@"', "sh", *pids])  # fails for processes that have ended
         return bool(pids)
 
-    def _has_started(self) -> bool:
-        return "\n" in self._output.text() or (self.process is not None and self.process.poll() is not None)
-
     @property
     def _proc(self) -> str:
         """Its /proc, as a path on its machine."""
-        return f"/proc/{self._pid}/root/proc"
+        return f"/proc/{self._first}/root/proc"
 
-    @property
     def _last_words(self) -> str:
-        lines = self._complaint.text(_LAST_WORDS_S).strip().splitlines()
+        lines = self._complaint.text(LAST_WORDS_S).strip().splitlines()
         return lines[-1] if lines else ""

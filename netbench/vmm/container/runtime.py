@@ -80,7 +80,7 @@ class Runtime(Protocol):
     applies_cpu_shares: ClassVar[bool] = False  # as in a Vmm
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
-        """Return the changes it needs on the machine besides a directory and a network namespace."""
+        """Return the changes it needs on the machine, apart from a directory and a network namespace."""
         return iter(())
 
     def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:

@@ -26,6 +26,7 @@ _PORT = 443
 _ANSWER_S = 30.0  # for one request; tasks are polled
 _POLL_S = 0.2
 _VERSION = "vim.version.version11"  # vSphere 6.5: it and all later versions support every request made here
+Untyped = Any  # pyvmomi creates its classes at run time: they have no types for mypy
 
 
 def vsphere_module() -> ModuleType:
@@ -42,13 +43,12 @@ def password(options: EsxiOptions) -> str:
     MissingError when it is missing, or when other users may read it.
     """
     if options.password_file is None:
-        try:
-            return os.environ[options.password_env]
-        except KeyError:
+        if (secret := os.environ.get(options.password_env)) is None:
             raise MissingError(
                 f"the password of {options.user} at {options.server} is missing: put it into the environment variable "
                 f"{options.password_env}, or into a file that password_file names"
-            ) from None
+            )
+        return secret
     path = Path(options.password_file)
     try:
         if path.stat().st_mode & 0o077:
@@ -60,26 +60,21 @@ def password(options: EsxiOptions) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session, logged in. `content` is the root of the API; `vim` and `vmodl` are its types.
-
-    Its values have no types for mypy: pyvmomi creates its classes at run time.
-    """
+    """A session, logged in. `content` is the root of the API; `vim` and `vmodl` are its types."""
 
     server: str
-    content: Any
-    vim: Any
-    vmodl: Any
+    content: Untyped
+    vim: Untyped
+    vmodl: Untyped
 
-    def wait(self, task: Any, limit_s: float) -> None:  # noqa: ANN401 - as above
+    def wait(self, task: Untyped, limit_s: float) -> None:
         """Return once a task is done; raises the error of the task, and TestbedError when it takes longer.
 
         A task is cancelled if the wait for it ends early: otherwise it would make its changes after the undo.
         """
-        states = self.vim.TaskInfo.State
+        unfinished = self.vim.TaskInfo.State.queued, self.vim.TaskInfo.State.running
         try:
-            if not wait_until(
-                lambda: self._info(task)["state"] not in (states.queued, states.running), limit_s, _POLL_S
-            ):
+            if not wait_until(lambda: self._info(task)["state"] not in unfinished, limit_s, _POLL_S):
                 what = self._info(task)["descriptionId"]
                 raise TestbedError(f"{self.server}: {what} did not end within {limit_s:g} s")
         except BaseException:  # Ctrl-C too
@@ -89,7 +84,7 @@ class Session:
         if error := self._info(task).get("error"):
             raise error
 
-    def objects(self, kind: Any, folder: Any = None) -> list[Any]:  # noqa: ANN401 - as above
+    def objects(self, kind: Untyped, folder: Untyped = None) -> list[Untyped]:
         """Return all objects of a type, in one folder or everywhere."""
         view = self.content.viewManager.CreateContainerView(folder or self.content.rootFolder, [kind], True)
         try:
@@ -97,7 +92,7 @@ class Session:
         finally:
             view.Destroy()
 
-    def _info(self, task: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+    def _info(self, task: Untyped) -> dict[str, Any]:
         """Return the state of a task, its description and its error.
 
         Other properties are left out: from the simulator, pyvmomi takes the source disk of a copy for an entity.
@@ -139,35 +134,34 @@ def session(options: EsxiOptions) -> Iterator[Session]:
 @contextmanager
 def _errors_of_api(options: EsxiOptions, module: ModuleType) -> Iterator[None]:
     """Convert exceptions of the API and of its connection to TestbedErrors."""
-    vim, vmodl, server = module.vim, module.vmodl, options.server
     try:
         yield
-    except ssl.SSLCertVerificationError as error:
-        raise TestbedError(
-            f"{server}: its certificate is not trusted ({error.verify_message or error.reason}): name the authority "
-            "that signed it in ca_file, or its SHA-256 in thumbprint"
-        ) from error
-    except (OSError, HTTPException) as error:
-        words = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise TestbedError(f"{server}: the vSphere API cannot be reached: {words}") from error
-    except ExpatError as error:
-        raise TestbedError(f"{server}: the vSphere API sent invalid XML: {error}") from error
-    except vim.fault.InvalidLogin as error:
-        raise TestbedError(f"{server}: login of user {options.user} failed: wrong name or password") from error
-    except vim.fault.NoPermission as error:
-        lacks = f": it lacks the privilege {error.privilegeId}" if error.privilegeId else ""
-        raise TestbedError(f"{server}: user {options.user} is not permitted to do that{lacks}") from error
-    except (vim.fault.DuplicateName, vim.fault.AlreadyExists) as error:
-        raise TestbedError(f"{server}: {error.name} exists already and is not netbench's") from error
-    except vmodl.MethodFault as error:
-        raise TestbedError(f"{server}: {_message(error)}") from error
+    except (OSError, HTTPException, ExpatError, module.vmodl.MethodFault) as error:
+        raise TestbedError(f"{options.server}: {_problem(error, options, module.vim)}") from error
 
 
-def _message(fault: Any) -> str:  # noqa: ANN401 - pyvmomi has no types
-    """Return the message of a fault and of its causes; its name without a message."""
-    causes = [cause.message for cause in getattr(fault, "faultMessage", None) or () if cause.message]
-    name: str = type(fault).__name__.removeprefix("vim.fault.")
-    return ": ".join(dict.fromkeys(text for text in (fault.msg or name, *causes) if text))
+def _problem(error: Untyped, options: EsxiOptions, vim: Untyped) -> str:
+    match error:
+        case ssl.SSLCertVerificationError():
+            return (
+                f"its certificate is not trusted ({error.verify_message or error.reason}): name the authority "
+                "that signed it in ca_file, or its SHA-256 in thumbprint"
+            )
+        case OSError() | HTTPException():
+            words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            return f"the vSphere API cannot be reached: {words}"
+        case ExpatError():
+            return f"the vSphere API sent invalid XML: {error}"
+        case vim.fault.InvalidLogin():
+            return f"login of user {options.user} failed: wrong name or password"
+        case vim.fault.NoPermission():
+            lacks = f": it lacks the privilege {error.privilegeId}" if error.privilegeId else ""
+            return f"user {options.user} is not permitted to do that{lacks}"
+        case vim.fault.DuplicateName() | vim.fault.AlreadyExists():
+            return f"{error.name} exists already and is not netbench's"
+    causes = [cause.message for cause in getattr(error, "faultMessage", None) or () if cause.message]
+    name = type(error).__name__.removeprefix("vim.fault.")
+    return ": ".join(dict.fromkeys(text for text in (error.msg or name, *causes) if text))
 
 
 def _address(server: str) -> tuple[str, int]:
@@ -180,32 +174,24 @@ def _address(server: str) -> tuple[str, int]:
 
 def _trust(options: EsxiOptions, host: str, port: int) -> ssl.SSLContext:
     """Return the trusted certificates, after a handshake: it explains certificate errors better than a request."""
+    try:
+        context = ssl.create_default_context(cafile=options.ca_file)
+    except OSError as error:
+        raise MissingError(f"ca_file: {options.ca_file} contains no certificates: {error.strerror or error}") from error
     if options.thumbprint:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # any issuer and any host name
         context.check_hostname = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.load_verify_locations(cadata=_certificate(options, host, port))
-    else:
-        try:
-            context = ssl.create_default_context(cafile=options.ca_file)
-        except OSError as error:
-            raise MissingError(
-                f"ca_file: {options.ca_file} contains no certificates: {error.strerror or error}"
-            ) from error
+        certificate = ssl.get_server_certificate((host, port), timeout=_ANSWER_S)  # no other data is exchanged
+        found = hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate)).hexdigest()
+        if found != options.thumbprint:
+            raise TestbedError(
+                f"{options.server}: its certificate has the SHA-256 {found}, not that of thumbprint: it is another "
+                "server, or has a new certificate; compare with the fingerprint on its console"
+            )
+        context.load_verify_locations(cadata=certificate)
     with (
         socket.create_connection((host, port), timeout=_ANSWER_S) as connection,
         context.wrap_socket(connection, server_hostname=host),
     ):
         return context
-
-
-def _certificate(options: EsxiOptions, host: str, port: int) -> str:
-    """Return the server's certificate if it has the configured thumbprint; no data is sent before that check."""
-    certificate = ssl.get_server_certificate((host, port), timeout=_ANSWER_S)
-    found = hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate)).hexdigest()
-    if found != options.thumbprint:
-        raise TestbedError(
-            f"{options.server}: its certificate has the SHA-256 {found}, not that of thumbprint: it is another server, "
-            "or has a new certificate; compare with the fingerprint on its console"
-        )
-    return certificate

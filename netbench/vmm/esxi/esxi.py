@@ -6,7 +6,7 @@ It uses the vSphere Web Services API as served by govmomi's simulator vcsim, who
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
@@ -23,8 +23,9 @@ from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment
 from netbench.vmm.base import GuestNic, GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.connected_guest import ConnectedGuest
 from netbench.vmm.esxi.api import REMEDY, password, vsphere_module
-from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork, EsxiHost, on_host
+from netbench.vmm.esxi.machine import SHORT_S, AddEsxiGuest, AddEsxiNetwork, EsxiHost, on_host
 from netbench.vmm.esxi.options import NIC_KINDS, EsxiOptions
 
 SIMULATED = "API only, against a simulator"
@@ -38,17 +39,6 @@ def find_bindings(_: str) -> str:
     return version("pyvmomi")
 
 
-@dataclass(frozen=True, slots=True)
-class VSwitch(Attachment):
-    """A switch on the ESXi host, with the physical NIC that a cable leads to: made with the guest."""
-
-    kind: ClassVar[str] = "vswitch"
-    needs: ClassVar[frozenset[str]] = frozenset()
-
-    def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
-        return iter(())
-
-
 class Esxi(Vmm):
     """A guest of VMware ESXi: API only, against a simulator; no frame ever went through one.
 
@@ -56,6 +46,7 @@ class Esxi(Vmm):
     counters of the host are averages over 20 s, and the simulator invents them.
     """
 
+    options: EsxiOptions
     Options: ClassVar[type[GuestOptions]] = EsxiOptions
     kinds = (Virtualisation.HARDWARE,)
     nic_models = NIC_KINDS
@@ -74,16 +65,12 @@ class Esxi(Vmm):
         Tool("ssh", "openssh-client", "guests that are reached over SSH", optional=True),
     )
 
-    def __init__(self, options: EsxiOptions) -> None:
-        super().__init__(options)
-        self._options = options
-
     def check(self, paths: Sequence[StreamPath]) -> None:
         """Raise UsageError for NICs between source and sink, a stream without uplinks, or a file that is missing.
 
         MissingError if the password file cannot be read, or if other users may read it.
         """
-        options = self._options
+        options = self.options
         if options.server is None or options.channel is None:
             raise UsageError("server: name the server of the API, as HOST or HOST:PORT")
         for path in paths:
@@ -104,16 +91,13 @@ class Esxi(Vmm):
             password(options)
 
     def needs(self) -> frozenset[str]:
-        options = self._options
+        options = self.options
         in_environment = options.server is not None and options.password_file is None
         return frozenset({"pyvmomi", "ssh"} | ({f"variable:{options.password_env}"} if in_environment else set()))
 
-    @property
-    def nic_model(self) -> str:
-        return self._options.nic
-
-    def attachment(self, spec: GuestSpec) -> VSwitch:
-        return VSwitch()
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        """Return a switch on the ESXi host, with the NIC that a cable leads to: it is made with the guest."""
+        return Attachment("vswitch", frozenset(), lambda *_: ())
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         """Return the changes that add its switches and the guest itself, which is not powered on yet.
@@ -123,10 +107,10 @@ class Esxi(Vmm):
         if spec.host_cpus:
             raise UsageError(f"{spec.title} runs on CPUs of the ESXi host: use affinity, not host_cpus or placement")
         yield AddRunDirectory(str(spec.directory))
-        options = plain_text(self._options, exclude_unset=True)
+        options = plain_text(self.options, exclude_unset=True)
         networks = tuple(_network(spec, nic) for nic in spec.nics)
         for name, nic in zip(networks, spec.nics, strict=True):
-            uplinks = self._options.uplinks.get(nic.stream)
+            uplinks = self.options.uplinks.get(nic.stream)
             yield AddEsxiNetwork(options, name, (getattr(uplinks, nic.role) if uplinks else ""))
         macs = tuple(nic.mac for nic in spec.nics)
         yield AddEsxiGuest(options, spec.own_netns, networks, macs, spec.weight, spec.limit)
@@ -135,92 +119,99 @@ class Esxi(Vmm):
         return shlex.join(["govc", "vm.power", "-on", spec.own_netns])
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
-        guest = EsxiGuest(spec, host, self._options)
+        guest = EsxiGuest(spec, host, self.options)
         guest.power_on()
         return guest
 
 
-class EsxiGuest(RunningGuest):
-    """A virtual machine of netbench on an ESXi host, and the SSH connection to it."""
+class EsxiGuest(ConnectedGuest):
+    """A virtual machine of netbench on an ESXi host, and the SSH connection to it from `host`."""
 
-    def __init__(self, spec: GuestSpec, here: Host, options: EsxiOptions) -> None:
-        super().__init__(spec)
-        self._here = here
+    def __init__(self, spec: GuestSpec, host: Host, options: EsxiOptions) -> None:
+        super().__init__(spec, host)
         self._options = options
-        self._gone = f"{spec.title}: its VM {spec.own_netns} is gone"
-        self._ssh: SshGuest | None = None
+        self._vm = f"{spec.title}: its VM {spec.own_netns}"
 
     def power_on(self) -> None:
         """Power it on; TestbedError with the message of the API."""
 
-        def switch(host: EsxiHost) -> None:
+        def switch_on(host: EsxiHost) -> None:
             machine = host.machine(self.spec.own_netns)
             if machine is None:
-                raise TestbedError(self._gone)
-            host.power_on(machine)
+                raise TestbedError(f"{self._vm} is gone")
+            host.session.wait(machine.PowerOnVM_Task(), SHORT_S)
 
-        on_host(self._options, switch)
+        on_host(self._options, switch_on)
 
     def await_answer(self, limit_s: float) -> None:
         """Return once it accepts an SSH connection; TestbedError when it does not, or is powered off."""
         channel = self._options.channel
         assert channel is not None, "check() comes first"
         address = channel.address or self._reported_address(limit_s)
-        login = (self._here, self.spec.directory, SSH_PORT, channel.user, Path(channel.key), channel.host_key, address)
-        self._ssh = SshGuest(self.spec.name, self.spec.title, *login)
-        self._ssh.await_answer(limit_s, self.death)
-
-    def host(self, gone: type[TestbedError] = TestbedError) -> Host:
-        if self._ssh is None:
-            raise TestbedError(f"{self.spec.title}: there is no SSH connection to it yet")
-        return self._ssh
+        login = (self._host, self.spec.directory, SSH_PORT, channel.user, Path(channel.key), channel.host_key, address)
+        self.connect_by(SshGuest(self.spec.name, self.spec.title, *login), {})
+        super().await_answer(limit_s)
 
     def death(self) -> str:
         return on_host(self._options, self._death)
 
+    def end_just_now(self) -> str:
+        return self.death()
+
+    def cpu_s(self) -> None:
+        """Return None: unknown."""
+
+    def memory_bytes(self) -> None:
+        """Return None: unknown."""
+
     def facts(self) -> dict[str, str]:
         options = self._options
-        source = {"template": options.template} if options.template else {"disk": options.disk or ""}
-        tuned: dict[str, str] = {"latency_sensitivity": options.latency_sensitivity}
-        if options.affinity:
-            tuned["affinity"] = ",".join(map(str, options.affinity))
-        size = {"cpus": str(options.cpus), "memory": f"{options.memory} MiB"}
-        about = on_host(options, lambda host: str(host.session.content.about.fullName))
-        return {"esxi": about, "driver": SIMULATED, "nic": options.nic, **source, **size, **tuned}
+        return {
+            "esxi": on_host(options, lambda host: str(host.session.content.about.fullName)),
+            "driver": SIMULATED,
+            "nic": options.nic,
+            **({"template": options.template} if options.template else {"disk": options.disk or ""}),
+            "cpus": str(options.cpus),
+            "memory": f"{options.memory} MiB",
+            "latency_sensitivity": options.latency_sensitivity,
+            **({"affinity": ",".join(map(str, options.affinity))} if options.affinity else {}),
+        }
 
     def stop(self) -> None:
         """Power it off if it still exists and is on."""
-        ssh, self._ssh = self._ssh, None
-        if ssh:
-            with suppress(TestbedError):  # the guest does not answer
-                ssh.close()
+        with suppress(TestbedError):  # the guest does not answer
+            super().stop()
 
-        def off(host: EsxiHost) -> None:
+        def switch_off(host: EsxiHost) -> None:
             if machine := host.machine(self.spec.own_netns):
                 host.power_off(machine)
 
         with suppress(TestbedError, MissingError):  # undoing AddEsxiGuest ends it too, or reports why it cannot
-            on_host(self._options, off)
+            on_host(self._options, switch_off)
 
     def _death(self, host: EsxiHost) -> str:
         machine = host.machine(self.spec.own_netns)
         if machine is None:
-            return self._gone
+            return f"{self._vm} is gone"
         on = machine.runtime.powerState == host.session.vim.VirtualMachine.PowerState.poweredOn
-        return "" if on else f"{self.spec.title}: its VM {self.spec.own_netns} is not powered on any more"
+        return "" if on else f"{self._vm} is not powered on any more"
 
     def _reported_address(self, limit_s: float) -> str:
         """Return its SSH address as soon as VMware Tools report it."""
-        address = ""
 
-        def reported(host: EsxiHost) -> bool:
-            nonlocal address
+        def query(host: EsxiHost) -> str:
             if death := self._death(host):
                 raise TestbedError(death)
-            address = host.machine(self.spec.own_netns).guest.ipAddress or ""
+            return host.machine(self.spec.own_netns).guest.ipAddress or ""
+
+        address = ""
+
+        def is_reported() -> bool:
+            nonlocal address
+            address = on_host(self._options, query)
             return bool(address)
 
-        if not wait_until(lambda: on_host(self._options, reported), limit_s, _POLL_S):
+        if not wait_until(is_reported, limit_s, _POLL_S):
             raise TestbedError(
                 f"{self.spec.title}: VMware Tools reported no address within {limit_s:g} s of its start: install "
                 "open-vm-tools in it, or set channel: address"

@@ -1,32 +1,31 @@
 """The inventory of an ESXi host, and the changes netbench makes there: switches with a port group, and guests.
 
-A guest is described as in the vSphere Web Services API 6.5 (VirtualMachineConfigSpec). pyvmomi has no types.
+A guest is described as in the vSphere Web Services API 6.5 (VirtualMachineConfigSpec).
 """
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.model.interfaces import PREFIX
-from netbench.vmm.esxi.api import Session, session
+from netbench.vmm.esxi.api import Session, Untyped, session
 from netbench.vmm.esxi.options import EsxiOptions
 
 R = TypeVar("R")
 
-_SHORT_S, _CREATE_S = 60.0, 120.0
+SHORT_S, _CREATE_S = 60.0, 120.0
 _COPY_S = 1800.0  # a clone copies all disks of its template, a copy just one
 _PORTS = 128
 _LINUX = "other3xLinux64Guest"  # any 64-bit Linux 3 or later; supports all NIC models
 _NOTE = "a guest of netbench: removed after its measurement, or by `netbench clean`"
 _MARK = "netbench.guest"  # an extra setting that marks netbench's guests
-_NORMAL_SHARES = 1000  # of each vCPU (SharesInfo, `normal`)
-_NORMAL_WEIGHT = 100
+_SHARES_OF_WEIGHT = 10  # of each vCPU: 1000 (SharesInfo, `normal`) for the usual weight of 100
 _CONTROLLER, _FIRST_NEW = -1, -10  # new devices have negative keys until they are created
 _ADAPTERS = {"e1000": "VirtualE1000", "e1000e": "VirtualE1000e", "vmxnet3": "VirtualVmxnet3"}
 
@@ -36,15 +35,15 @@ class EsxiHost:
     """One ESXi host, in a session with its own API or with that of its vCenter."""
 
     session: Session
-    system: Any
+    system: Untyped
 
     @property
-    def network(self) -> Any:  # noqa: ANN401 - as above
+    def network(self) -> Untyped:
         """The API object that adds and removes its switches."""
         return self.system.configManager.networkSystem
 
     @property
-    def datacenter(self) -> Any:  # noqa: ANN401 - as above
+    def datacenter(self) -> Untyped:
         """Its datacenter; a host without a vCenter has one too."""
         entity = self.system
         while not isinstance(entity, self.session.vim.Datacenter):
@@ -83,11 +82,11 @@ class EsxiHost:
                 name = getattr(switch, "name", None) or switch.dvsName
                 raise self.error(f"{vmnic} is an uplink of {name}, so it cannot be measured: name a free NIC")
 
-    def machine(self, name: str) -> Any:  # noqa: ANN401 - as above
+    def machine(self, name: str) -> Untyped:
         """Return the virtual machine of this name in netbench's folder; None if there is none."""
         return self.session.content.searchIndex.FindChild(self.datacenter.vmFolder, name)
 
-    def template(self, name: str) -> Any:  # noqa: ANN401 - as above
+    def template(self, name: str) -> Untyped:
         """Return the template or virtual machine of this name; TestbedError for none, several, or a running one."""
         vim = self.session.vim
         named = [vm for vm in self.session.objects(vim.VirtualMachine, self.datacenter.vmFolder) if vm.name == name]
@@ -105,7 +104,7 @@ class EsxiHost:
         if name not in datastores:
             raise self.error(f"the host has no datastore {name!r}; {_existing(datastores)}")
         try:
-            self.session.wait(datastores[name].browser.SearchDatastore_Task(path), _SHORT_S)
+            self.session.wait(datastores[name].browser.SearchDatastore_Task(path), SHORT_S)
         except self.session.vim.fault.FileNotFound:
             return False
         return True
@@ -114,18 +113,14 @@ class EsxiHost:
         """Remove a directory and its content; harmless when it has gone."""
         with suppress(self.session.vim.fault.FileNotFound):  # removed before
             files = self.session.content.fileManager
-            self.session.wait(files.DeleteDatastoreFile_Task(path, self.datacenter), _SHORT_S)
+            self.session.wait(files.DeleteDatastoreFile_Task(path, self.datacenter), SHORT_S)
 
-    def power_on(self, machine: Any) -> None:  # noqa: ANN401 - as above
-        """Power a virtual machine on."""
-        self.session.wait(machine.PowerOnVM_Task(), _SHORT_S)
-
-    def power_off(self, machine: Any) -> None:  # noqa: ANN401 - as above
+    def power_off(self, machine: Untyped) -> None:
         """Power a virtual machine off at once; harmless when it is off."""
         if machine.runtime.powerState != self.session.vim.VirtualMachine.PowerState.poweredOff:
             # It may have powered off by itself meanwhile.
             with suppress(self.session.vim.fault.InvalidPowerState):
-                self.session.wait(machine.PowerOffVM_Task(), _SHORT_S)
+                self.session.wait(machine.PowerOffVM_Task(), SHORT_S)
 
 
 def on_host(options: EsxiOptions, use: Callable[[EsxiHost], R]) -> R:
@@ -179,7 +174,7 @@ class EsxiChange(Change):
 
     def undo(self, host: Host) -> None:
         if self.name.startswith(PREFIX):
-            on_host(self.options, self.remove)
+            on_host(self.options, self._remove)
 
     def _refuse(self, host: EsxiHost) -> None:
         """Raise TestbedError if the object exists already, or cannot be made."""
@@ -188,7 +183,7 @@ class EsxiChange(Change):
     def _make(self, host: EsxiHost) -> None:
         raise NotImplementedError
 
-    def remove(self, host: EsxiHost) -> None:
+    def _remove(self, host: EsxiHost) -> None:
         """Remove the object; harmless when it has gone, or is not netbench's."""
         raise NotImplementedError
 
@@ -227,7 +222,7 @@ class AddEsxiNetwork(EsxiChange):
         host.network.AddVirtualSwitch(self.name, switch)
         host.network.AddPortGroup(group)
 
-    def remove(self, host: EsxiHost) -> None:
+    def _remove(self, host: EsxiHost) -> None:
         if host.port_groups.get(self.name) == self.name:
             host.network.RemovePortGroup(self.name)
         if self.name in host.switches:
@@ -248,10 +243,14 @@ class AddEsxiGuest(EsxiChange):
 
     @property
     def _shares(self) -> int | None:
-        """CPU shares for a weight, 100 being `normal`; None for the default."""
-        if self.weight is None:
-            return None
-        return round(self.weight * _NORMAL_SHARES / _NORMAL_WEIGHT) * self.options.cpus
+        """CPU shares for a weight; None for the default."""
+        return None if self.weight is None else self.weight * _SHARES_OF_WEIGHT * self.options.cpus
+
+    @property
+    def _cpu(self) -> dict[str, float]:
+        """Its CPU limit and reservation, in CPUs, as far as they are set."""
+        cpu = {"limit": self.limit, "reservation": self.options.reservation}
+        return {what: cpus for what, cpus in cpu.items() if cpus is not None}
 
     @property
     def _directory(self) -> str:
@@ -264,26 +263,25 @@ class AddEsxiGuest(EsxiChange):
         options = self.options
         size = (f"-c={options.cpus}", f"-m={options.memory}", "-on=false")
         adapter = f"-net.adapter={options.nic}"
-        if options.template:
-            made: list[Sequence[str]] = [("vm.clone", f"-vm={options.template}", *size, self.name)]
-        else:
-            store, _, disk = (options.disk or "")[1:].partition("] ")
-            on, copy = f"-ds={store}", f"{self.name}/{self.name}.vmdk"
-            devices = (f"-disk={copy}", f"-firmware={options.firmware}", f"-net={options.management}", adapter)
-            made = [
-                ("datastore.mkdir", on, self.name),
-                ("datastore.cp", on, disk, copy),
-                ("vm.create", *size, on, *devices, self.name),
-            ]
-        for network, mac in zip(self.networks, self.macs, strict=True):
-            made.append(("vm.network.add", f"-vm={self.name}", f"-net={network}", adapter, f"-net.address={mac}"))
+        store, _, disk = (options.disk or "")[1:].partition("] ")
+        on, copy = f"-ds={store}", f"{self.name}/{self.name}.vmdk"
+        devices = (f"-disk={copy}", f"-firmware={options.firmware}", f"-net={options.management}", adapter)
+        cloned = [("vm.clone", f"-vm={options.template}", *size, self.name)]
+        created = [
+            ("datastore.mkdir", on, self.name),
+            ("datastore.cp", on, disk, copy),
+            ("vm.create", *size, on, *devices, self.name),
+        ]
+        nics = [
+            ("vm.network.add", f"-vm={self.name}", f"-net={network}", adapter, f"-net.address={mac}")
+            for network, mac in zip(self.networks, self.macs, strict=True)
+        ]
         tuned = [f"-latency={options.latency_sensitivity}"]
         tuned += [f"-cpu.shares={self._shares}"] if self._shares is not None else []
         # In units of MHz: the frequency of the CPUs was not requested yet.
-        shared = {"limit": self.limit, "reservation": options.reservation}
-        tuned += [f"-cpu.{what}={cpus:g}*MHZ" for what, cpus in shared.items() if cpus is not None]
+        tuned += [f"-cpu.{what}={cpus:g}*MHZ" for what, cpus in self._cpu.items()]
         tuned += [f"-e=sched.cpu.affinity={','.join(map(str, options.affinity))}"] if options.affinity else []
-        return [*made, ("vm.change", f"-vm={self.name}", *tuned)]
+        return [*(cloned if options.template else created), *nics, ("vm.change", f"-vm={self.name}", *tuned)]
 
     def _refuse(self, host: EsxiHost) -> None:
         if host.machine(self.name):
@@ -300,32 +298,33 @@ class AddEsxiGuest(EsxiChange):
         options, session, vim, datacenter = self.options, host.session, host.session.vim, host.datacenter
         pool = host.system.parent.resourcePool
         if options.template:
-            original = host.template(options.template)
-            place = vim.vm.RelocateSpec(host=host.system, pool=pool)
             # The full configuration at once would be simpler, but the simulator accepts only this part.
             marked = vim.vm.ConfigSpec(extraConfig=self._mark(vim))
+            place = vim.vm.RelocateSpec(host=host.system, pool=pool)
             clone = vim.vm.CloneSpec(location=place, powerOn=False, template=False, config=marked)
-            session.wait(original.CloneVM_Task(datacenter.vmFolder, self.name, clone), _COPY_S)
+            task = host.template(options.template).CloneVM_Task(datacenter.vmFolder, self.name, clone)
+            session.wait(task, _COPY_S)
             session.wait(host.machine(self.name).ReconfigVM_Task(self._config(host, ())), _CREATE_S)
             return
         copy = f"{self._directory}/{self.name}.vmdk"
         session.content.fileManager.MakeDirectory(self._directory, datacenter, createParentDirectories=False)
         disks = session.content.virtualDiskManager
         session.wait(disks.CopyVirtualDisk_Task(options.disk, datacenter, copy, datacenter, None, False), _COPY_S)
-        spec = self._config(host, (_nic(vim, options.nic, options.management, None, _FIRST_NEW), *_disk(vim, copy)))
+        management = _nic(vim, options.nic, options.management, None, _FIRST_NEW)
+        spec = self._config(host, [management, *_disk(vim, copy)])
         spec.guestId, spec.firmware = _LINUX, options.firmware
         spec.files = vim.vm.FileInfo(vmPathName=f"{self._directory}/{self.name}.vmx")
         session.wait(datacenter.vmFolder.CreateVM_Task(spec, pool, host.system), _CREATE_S)
 
-    def remove(self, host: EsxiHost) -> None:
+    def _remove(self, host: EsxiHost) -> None:
         """Power it off and delete it with its disks; harmless when it has gone, or is not netbench's.
 
         TestbedError while it is still being created for a netbench that was killed.
         """
         machine = host.machine(self.name)
-        if machine and machine.config is None:
-            raise host.error(f"{self.name} is still being created: try again when it is complete")
         if machine:
+            if machine.config is None:
+                raise host.error(f"{self.name} is still being created: try again when it is complete")
             if not any((setting.key, setting.value) == (_MARK, self.name) for setting in machine.config.extraConfig):
                 return
             host.power_off(machine)
@@ -333,10 +332,9 @@ class AddEsxiGuest(EsxiChange):
         if self._directory:
             host.remove_directory(self._directory)
 
-    def _config(self, host: EsxiHost, devices: Sequence[Any]) -> Any:  # noqa: ANN401 - pyvmomi has no types
+    def _config(self, host: EsxiHost, devices: Sequence[Untyped]) -> Untyped:
         vim, options = host.session.vim, self.options
-        mhz = {"reservation": options.reservation, "limit": self.limit}
-        cpu = {key: round(cpus * host.cpu_mhz) for key, cpus in mhz.items() if cpus is not None}
+        mhz = {what: round(cpus * host.cpu_mhz) for what, cpus in self._cpu.items()}
         level = vim.SharesInfo.Level.normal if self._shares is None else vim.SharesInfo.Level.custom
         nics = [
             _nic(vim, options.nic, network, mac, _FIRST_NEW - number)
@@ -348,9 +346,9 @@ class AddEsxiGuest(EsxiChange):
             memoryMB=options.memory,
             annotation=_NOTE,
             extraConfig=self._mark(vim),
-            deviceChange=[*devices, *nics],
+            deviceChange=[_added(vim, device) for device in (*devices, *nics)],
             cpuAllocation=vim.ResourceAllocationInfo(
-                **{"reservation": 0, "limit": -1, **cpu},  # -1: no limit
+                **{"reservation": 0, "limit": -1, **mhz},  # -1: no limit
                 shares=vim.SharesInfo(level=level, shares=self._shares or 0),
             ),
             cpuAffinity=vim.vm.AffinityInfo(affinitySet=list(options.affinity)),  # empty: any
@@ -359,28 +357,30 @@ class AddEsxiGuest(EsxiChange):
             memoryReservationLockedToMax=options.latency_sensitivity == "high",
         )
 
-    def _mark(self, vim: Any) -> list[Any]:  # noqa: ANN401 - as above
+    def _mark(self, vim: Untyped) -> list[Untyped]:
         return [vim.OptionValue(key=_MARK, value=self.name)]
 
 
-def _nic(vim: Any, model: str, network: str, mac: str | None, key: int) -> Any:  # noqa: ANN401 - as above
+def _nic(vim: Untyped, model: str, network: str, mac: str | None, key: int) -> Untyped:
     """Return a new NIC in a port group; without a MAC address, one is generated."""
     device = vim.vm.device
-    nic = getattr(device, _ADAPTERS[model])(key=key)
-    nic.backing = device.VirtualEthernetCard.NetworkBackingInfo(deviceName=network)
-    nic.connectable = device.VirtualDevice.ConnectInfo(startConnected=True, connected=True, allowGuestControl=False)
-    nic.addressType, nic.macAddress = ("manual", mac) if mac else ("generated", None)
-    return _added(vim, nic)
+    return getattr(device, _ADAPTERS[model])(
+        key=key,
+        backing=device.VirtualEthernetCard.NetworkBackingInfo(deviceName=network),
+        connectable=device.VirtualDevice.ConnectInfo(startConnected=True, connected=True, allowGuestControl=False),
+        addressType="manual" if mac else "generated",
+        macAddress=mac,
+    )
 
 
-def _disk(vim: Any, path: str) -> list[Any]:  # noqa: ANN401 - as above
+def _disk(vim: Untyped, path: str) -> list[Untyped]:
     """Return an existing disk on a SATA controller, which every Linux has a driver for."""
     device = vim.vm.device
     backing = device.VirtualDisk.FlatVer2BackingInfo(fileName=path, diskMode="persistent")
     disk = device.VirtualDisk(key=_FIRST_NEW + 1, controllerKey=_CONTROLLER, unitNumber=0, backing=backing)
-    return [_added(vim, device.VirtualAHCIController(key=_CONTROLLER, busNumber=0)), _added(vim, disk)]
+    return [device.VirtualAHCIController(key=_CONTROLLER, busNumber=0), disk]
 
 
-def _added(vim: Any, device: Any) -> Any:  # noqa: ANN401 - as above
+def _added(vim: Untyped, device: Untyped) -> Untyped:
     change = vim.vm.device.VirtualDeviceSpec
     return change(operation=change.Operation.add, device=device)

@@ -6,14 +6,14 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Self, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.base import Host, exists
+from netbench.hosts.base import Host, exists, machine_name
 from netbench.hosts.relay import within_reach
 from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
@@ -45,10 +45,13 @@ def libvirt_module(name: str = "libvirt") -> ModuleType:
         sys.path.remove(_DEBIAN)
 
 
+def _version(number: int) -> str:
+    return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
+
+
 def find_bindings(_: str) -> str:
     """Return the version of libvirt that the bindings are for; MissingError without them."""
-    version = libvirt_module().getVersion()
-    return f"of libvirt {version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
+    return f"of libvirt {_version(libvirt_module().getVersion())}"
 
 
 BINDINGS = Facility("libvirt-python", "guests of libvirt: its Python bindings", REMEDY, find_bindings)
@@ -65,118 +68,105 @@ class LibvirtError(TestbedError):
 class LibvirtConnection:
     """A connection to a libvirtd. Every method raises TestbedError, with the prefix `whose`, when it fails.
 
-    A connection to another host is relayed through that Host: only this machine needs the bindings.
+    A connection to another host is relayed through that Host: only this machine needs the bindings. `api` is libvirt's
+    Python module; its domains have no types.
     """
 
     def __init__(self, whose: str, uri: str, host: Host | None = None) -> None:
         """`uri` is written as on that host (None: this machine)."""
         self.whose = whose
         self.uri = uri
-        self._libvirt = libvirt_module()
+        self.api: Any = libvirt_module()
         # The default handler also prints errors to stderr.
-        self._libvirt.registerErrorHandler(lambda _, __: None, None)
+        self.api.registerErrorHandler(lambda _, __: None, None)
         with ExitStack() as way:
-            near = uri if host is None or host.shares_files else self._near(host, way)
-            self._connection: Any = self._call(f"libvirt at {uri} cannot be reached", lambda: self._libvirt.open(near))
+            near = self._near(host, way) if host and machine_name(host) else uri
+            self._connection: Any = self.call(f"libvirt at {uri} cannot be reached", lambda: self.api.open(near))
 
     def defined(self, name: str) -> str:
         """Return the XML of a domain that is shut off, for its next start; TestbedError if it is running."""
-        domain = self._call("libvirt does not describe its domain", lambda: self._lookup(name))
+        domain = self.call("libvirt does not describe its domain", lambda: self._lookup(name))
         if domain is None:
-            existing = ", ".join(sorted(self._call("libvirt lists no domains", self._names))) or "none"
+            domains = self.call("libvirt lists no domains", self._connection.listAllDomains)
+            existing = ", ".join(sorted(domain.name() for domain in domains)) or "none"
             raise TestbedError(f"{self.whose}: there is no domain {name} at {self.uri}, which has: {existing}")
-        if self._call("libvirt does not report the state of its domain", domain.isActive):
+        if self.call("libvirt does not report the state of its domain", domain.isActive):
             shut_down = shlex.join(["virsh", "-c", self.uri, "shutdown", name])
             raise TestbedError(
                 f"{self.whose}: domain {name} is running, and its disks and directories cannot serve two guests: "
                 f"shut it down ({shut_down}), or define another one for netbench"
             )
-        inactive = self._libvirt.VIR_DOMAIN_XML_INACTIVE
-        xml: str = self._call("libvirt does not describe its domain", lambda: domain.XMLDesc(inactive))
+        inactive = self.api.VIR_DOMAIN_XML_INACTIVE
+        xml: str = self.call("libvirt does not describe its domain", lambda: domain.XMLDesc(inactive))
         return xml
 
     def has(self, name: str) -> bool:
         """Return whether a domain of this name exists, running or not."""
-        return self._call("libvirt does not list its domains", lambda: self._lookup(name)) is not None
-
-    def may_lack_nics(self, error: LibvirtError) -> bool:
-        """Return whether create() may have failed because its daemon does not see the NICs (qemuInterfaceConnect)."""
-        return bool(error.code == self._libvirt.VIR_ERR_INTERNAL_ERROR)
+        return self.call("libvirt does not list its domains", lambda: self._lookup(name)) is not None
 
     def create(self, xml: str) -> Any:  # noqa: ANN401 - libvirt's bindings have no types
         """Start a transient domain, paused, and return it; its daemon ends it when this connection closes."""
-        flags = self._libvirt.VIR_DOMAIN_START_PAUSED | self._libvirt.VIR_DOMAIN_START_AUTODESTROY
-        return self._call("libvirt cannot start its domain", lambda: self._connection.createXML(xml, flags))
-
-    def resume(self, domain: Any) -> None:  # noqa: ANN401 - as above
-        """Resume a paused domain."""
-        self._call("libvirt cannot resume its domain", domain.resume)
+        flags = self.api.VIR_DOMAIN_START_PAUSED | self.api.VIR_DOMAIN_START_AUTODESTROY
+        return self.call("libvirt cannot start its domain", lambda: self._connection.createXML(xml, flags))
 
     def state(self, domain: Any, *, resumed: bool) -> str:  # noqa: ANN401 - as above
         """Return why a domain is not running; empty when it is, or when it is paused and was never `resumed`."""
-        what = "libvirt does not report the state of its domain"
         try:
-            state = self._call(what, lambda: domain.state()[0])
+            state = self.call("libvirt does not report the state of its domain", lambda: domain.state()[0])
         except LibvirtError as error:
-            if error.code == self._libvirt.VIR_ERR_NO_DOMAIN:
+            if error.code == self.api.VIR_ERR_NO_DOMAIN:
                 return "libvirt has no such domain any more: it was destroyed, or it has crashed"
             raise
-        names = {
-            getattr(self._libvirt, f"VIR_DOMAIN_{name}"): text
-            for name, text in (
-                ("BLOCKED", ""),
-                ("RUNNING", ""),
-                ("PAUSED", "it is paused" if resumed else ""),
-                ("SHUTOFF", "it is shut off"),
-                ("CRASHED", "it has crashed"),
-            )
+        reasons = {
+            self.api.VIR_DOMAIN_BLOCKED: "",
+            self.api.VIR_DOMAIN_RUNNING: "",
+            self.api.VIR_DOMAIN_PAUSED: "it is paused" if resumed else "",
+            self.api.VIR_DOMAIN_SHUTOFF: "it is shut off",
+            self.api.VIR_DOMAIN_CRASHED: "it has crashed",
         }
-        return names.get(state, f"libvirt reports state {state}")
-
-    def cpu_s(self, domain: Any) -> float:  # noqa: ANN401 - as above
-        """Return the CPU time of a domain in seconds: all threads of its QEMU, kernel and user (virDomainGetInfo)."""
-        nanoseconds: int = self._call("libvirt does not report its CPU time", lambda: domain.info()[4])
-        return nanoseconds / 1e9
-
-    def query_agent(self, domain: Any, command: str, timeout_s: float) -> str:  # noqa: ANN401 - as above
-        """Return the answer of a domain's guest agent, through libvirt (virDomainQemuAgentCommand).
-
-        The wait is limited to 20 s.
-        """
-        module = libvirt_module("libvirt_qemu")  # also of libvirt's bindings
-        seconds = max(1, round(timeout_s))
-        answer: str = self._call(
-            "its guest agent",
-            lambda: module.qemuAgentCommand(domain, command, seconds, 0),
-        )
-        return answer
+        return reasons.get(state, f"libvirt reports state {state}")
 
     def version(self) -> str:
         """Return the version of its daemon."""
-        number: int = self._call("libvirt does not report its version", lambda: self._connection.getLibVersion())
-        return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
-
-    def destroy(self, domain: Any) -> None:  # noqa: ANN401 - as above
-        """End a domain at once; TestbedError also when it has ended already."""
-        self._call("libvirt cannot end its domain", domain.destroy)
+        return _version(self.call("libvirt does not report its version", self._connection.getLibVersion))
 
     def destroy_own(self, uuid: str) -> None:
         """End the domain with this UUID at once, also during its start; harmless if it does not exist (any more)."""
-
-        gone = self._libvirt.VIR_ERR_NO_DOMAIN, self._libvirt.VIR_ERR_OPERATION_INVALID
-
-        def destroy() -> None:
-            try:
-                self._connection.lookupByUUIDString(uuid).destroy()
-            except self._libvirt.libvirtError as error:
-                if error.get_error_code() not in gone:
-                    raise
-
-        self._call("libvirt cannot end its domain", destroy)
+        try:
+            self.call("libvirt cannot end its domain", lambda: self._connection.lookupByUUIDString(uuid).destroy())
+        except LibvirtError as error:
+            if error.code not in (self.api.VIR_ERR_NO_DOMAIN, self.api.VIR_ERR_OPERATION_INVALID):
+                raise
 
     def close(self) -> None:
         """Close the connection."""
-        self._call("libvirt does not close the connection", self._connection.close)
+        self.call("libvirt does not close the connection", self._connection.close)
+
+    def call(self, problem: str, call: Callable[[], R]) -> R:
+        """Return the result of a call of libvirt's API; LibvirtError with this `problem` when that fails.
+
+        It runs in its own thread, which a daemon that hangs may block forever: TestbedError after 20 s.
+        """
+        answers: list[R] = []
+        errors: list[Any] = []
+
+        def work() -> None:
+            try:
+                answers.append(call())
+            except Exception as error:  # our own defects too are raised again in the calling thread
+                errors.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(_ANSWER_S)
+        if errors and not isinstance(errors[0], self.api.libvirtError):
+            raise errors[0]
+        if errors:
+            code = errors[0].get_error_code()
+            raise LibvirtError(f"{self.whose}: {problem}: {errors[0]}", code) from errors[0]
+        if not answers:
+            raise TestbedError(f"{self.whose}: {problem}: no answer within {_ANSWER_S:g} s")
+        return answers[0]
 
     def _near(self, host: Host, way: ExitStack) -> str:
         """Return the URI on this machine of another host's daemon, valid while `way` is open."""
@@ -190,36 +180,10 @@ class LibvirtConnection:
     def _lookup(self, name: str) -> Any:  # noqa: ANN401 - as above
         try:
             return self._connection.lookupByName(name)
-        except self._libvirt.libvirtError as error:
-            if error.get_error_code() == self._libvirt.VIR_ERR_NO_DOMAIN:
+        except self.api.libvirtError as error:
+            if error.get_error_code() == self.api.VIR_ERR_NO_DOMAIN:
                 return None
             raise
-
-    def _names(self) -> list[str]:
-        return [domain.name() for domain in self._connection.listAllDomains()]
-
-    def _call(self, problem: str, call: Callable[[], R]) -> R:
-        """Return the result of a call. It runs in its own thread, which a daemon that hangs may block forever."""
-        answers: list[R] = []
-        errors: list[Any] = []
-
-        def work() -> None:
-            try:
-                answers.append(call())
-            except Exception as error:  # our own defects too are raised again in the calling thread
-                errors.append(error)
-
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        thread.join(_ANSWER_S)
-        if errors and not isinstance(errors[0], self._libvirt.libvirtError):
-            raise errors[0]
-        if errors:
-            code = errors[0].get_error_code()
-            raise LibvirtError(f"{self.whose}: {problem}: {errors[0]}", code) from errors[0]
-        if not answers:
-            raise TestbedError(f"{self.whose}: {problem}: no answer within {_ANSWER_S:g} s")
-        return answers[0]
 
 
 def _socket_of(uri: str, host: Host) -> tuple[str, str]:
@@ -235,9 +199,10 @@ def _socket_of(uri: str, host: Host) -> tuple[str, str]:
             f"uri {uri} leads away from {host}: use that of a daemon on that host, {usual}:///system or "
             f"{usual}+unix:///system?socket=PATH"
         )
-    paths = parse_qs(parts.query).get("socket")
+    if paths := parse_qs(parts.query).get("socket"):
+        return driver, paths[0]
     own = _DRIVER_SOCKETS[driver]
-    return driver, paths[0] if paths else own if not exists(host, _MAIN_SOCKET) and exists(host, own) else _MAIN_SOCKET
+    return driver, own if not exists(host, _MAIN_SOCKET) and exists(host, own) else _MAIN_SOCKET
 
 
 _NAMES = uuid.UUID("5f0c7f0e-6c1b-4d43-9b1e-0a4a3f2f6b5d")  # namespace of the domains' UUIDs: arbitrary, but fixed
@@ -265,12 +230,9 @@ class AddLibvirtDomain(Change):
         return f"! {shlex.join(['virsh', '-c', self.uri, 'domuuid', self.name])}"
 
     def found(self, look: MachineState) -> Self:
-        libvirt = self._connection(look.host)
-        try:
+        with closing(self._connection(look.host)) as libvirt:
             if libvirt.has(self.name):
                 raise not_ours(f"the domain {self.name} at {self.uri}")
-        finally:
-            libvirt.close()
         return self
 
     def make(self, host: Host) -> None:
@@ -285,10 +247,8 @@ class AddLibvirtDomain(Change):
             return  # an SSH host that undoes the change alone: QEMU bears the mark of the run and was ended by that
         except LibvirtError:
             return  # no daemon that could start it; a QEMU that is left bears the mark of the run
-        try:
+        with closing(libvirt):
             libvirt.destroy_own(own_uuid(self.name))
-        finally:
-            libvirt.close()
 
     def _connection(self, host: Host) -> LibvirtConnection:
         return LibvirtConnection(f"domain {self.name}", self.uri, host)

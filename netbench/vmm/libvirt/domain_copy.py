@@ -6,7 +6,7 @@ left out, redirected elsewhere, or make the copy fail. The domain itself stays u
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.host_wrappers import outside
 from netbench.vmm.libvirt.api import LibvirtConnection, own_uuid
-from netbench.vmm.libvirt.domain import LibvirtDomain
+from netbench.vmm.libvirt.domain import LibvirtGuest
 from netbench.vmm.libvirt.domain_xml import domain_xml
 from netbench.vmm.qemu.command import GUEST_AGENT_PORT, KernelBoot, RunFiles, VirtualMachine, VirtualNic
 from netbench.vmm.qemu.options import Pinning
@@ -53,10 +53,17 @@ def child_of(parent: Element, tag: str) -> Element:
     return SubElement(parent, tag) if child is None else child
 
 
-def remove_children(parent: Element, tags: Iterable[str]) -> None:
-    """Remove all children of these tags."""
-    for child in [child for child in parent if child.tag in tags]:
-        parent.remove(child)
+def remove(parent: Element, *kinds: str) -> None:
+    """Remove all children of these kinds: tags, also with a condition (`boot[@dev='network']`)."""
+    for kind in kinds:
+        for child in parent.findall(kind):
+            parent.remove(child)
+
+
+def attributes(parent: Element, tag: str) -> dict[str, str]:
+    """Return the attributes of the child of this tag; none without that child."""
+    child = parent.find(tag)
+    return {} if child is None else child.attrib
 
 
 def parse_domain(defined: str) -> Element:
@@ -75,15 +82,24 @@ def rename_copy(domain: Element, name: str) -> None:
 
     libvirt makes new security labels.
     """
-    remove_children(domain, _IDENTITY)
-    for label in [label for label in domain.findall("seclabel") if label.get("type", "dynamic") == "dynamic"]:
-        domain.remove(label)
+    remove(domain, *_IDENTITY, "seclabel[@type='dynamic']")
+    for label in domain.findall("seclabel"):
+        if "type" not in label.attrib:  # dynamic by default
+            domain.remove(label)
     for position, (tag, text) in enumerate((("name", name), ("uuid", own_uuid(name)))):
         element = Element(tag)
         element.text = text
         domain.insert(position, element)
     for event in _EVENTS:
         add(domain, event, text="destroy")
+
+
+def bind(vcpu: Element, cpus: Sequence[int]) -> None:
+    """Set the CPUs in an element <vcpu>; empty: any."""
+    for attribute in ("placement", "cpuset"):
+        vcpu.attrib.pop(attribute, None)
+    if cpus:
+        vcpu.set("cpuset", ",".join(map(str, cpus)))
 
 
 def memory_mib(domain: Element) -> int:
@@ -145,7 +161,8 @@ def copy_of(defined: str, own: CopySettings, run_id: str) -> DomainCopy:
         raise TestbedError(f"it is of type {kind!r}, but only those of QEMU (`kvm`, `qemu`) can be copied{otherwise}")
     cpus = _vcpus(domain, own.pin)
     rename_copy(domain, own.name)
-    _forget_uuid(domain)
+    for system in domain.findall("sysinfo/system"):
+        remove(system, "entry[@name='uuid']")  # libvirt requires it to equal that of the domain
     machine = VirtualMachine(own.name, KernelBoot(Path(), Path()), "tcg", cpus, nics=own.nics, host_cpus=own.host_cpus)
     ours = ElementTree.fromstring(domain_xml(own.name, machine, own.files, own.pin, run_id))
     _pin(domain, ours, own)
@@ -171,26 +188,15 @@ def _vcpus(domain: Element, pin: Pinning) -> int:
     return cpus
 
 
-def _forget_uuid(domain: Element) -> None:
-    """Remove the UUID from its BIOS: libvirt requires it to equal that of the domain."""
-    for system in domain.findall("sysinfo/system"):
-        for entry in [entry for entry in system.findall("entry") if entry.get("name") == "uuid"]:
-            system.remove(entry)
-
-
 def _pin(domain: Element, ours: Element, own: CopySettings) -> None:
     """Pin its threads as netbench's options require; without options for any thread, as the domain does."""
     if not (own.host_cpus or own.pin.cpus):
         return
     tuning = child_of(domain, "cputune")
-    remove_children(tuning, ("vcpupin", "emulatorpin", "iothreadpin"))
+    remove(tuning, "vcpupin", "emulatorpin", "iothreadpin")
     tuning.extend(ours.iterfind("cputune/*"))
-    vcpu = domain.find("vcpu")
-    if vcpu is not None:  # CPUs of all threads that are not pinned individually: those of disks
-        for attribute in ("placement", "cpuset"):
-            vcpu.attrib.pop(attribute, None)
-        if others := own.pin.io or own.host_cpus:
-            vcpu.set("cpuset", ",".join(map(str, others)))
+    if (vcpu := domain.find("vcpu")) is not None:
+        bind(vcpu, own.pin.io or own.host_cpus)  # CPUs of all threads that are not pinned individually: those of disks
 
 
 def _boot(domain: Element, files: RunFiles) -> Path | None:
@@ -198,9 +204,7 @@ def _boot(domain: Element, files: RunFiles) -> Path | None:
     system = domain.find("os")
     if system is None:
         return None
-    remove_children(system, ("bootmenu",))
-    for boot in system.findall("boot[@dev='network']"):
-        system.remove(boot)
+    remove(system, "bootmenu", "boot[@dev='network']")
     nvram = system.find("nvram")
     if nvram is None:
         if _keeps_variables(system):
@@ -210,21 +214,21 @@ def _boot(domain: Element, files: RunFiles) -> Path | None:
         raise TestbedError(f"its <nvram> is of type {nvram.get('type')!r}, but only a file can be copied")
     system.remove(nvram)
     add(system, "nvram", text=str(files.nvram), **{name: text for name, text in nvram.attrib.items() if name != "type"})
-    path = (nvram.text or "").strip() or _attributes(nvram, "source").get("file", "")
+    path = (nvram.text or "").strip() or attributes(nvram, "source").get("file", "")
     return Path(path) if path else None
 
 
 def _keeps_variables(system: Element) -> bool:
     """Return whether it has UEFI that stores variables."""
-    loader = _attributes(system, "loader")
+    loader = attributes(system, "loader")
     return loader.get("stateless") != "yes" and (loader.get("type") == "pflash" or system.get("firmware") == "efi")
 
 
 def _connect(domain: Element, ours: Element) -> None:
     devices = child_of(domain, "devices")
-    remove_children(devices, (*_CONNECTIONS, *_EXTERNAL_STORAGE))
+    remove(devices, *_CONNECTIONS, *_EXTERNAL_STORAGE)
     for model in devices.findall("video/model"):
-        remove_children(model, ("acceleration",))  # requires a screen
+        remove(model, "acceleration")  # requires a screen
     for nic in ours.findall("devices/interface"):
         add(nic, "rom", enabled="no")
         devices.append(nic)
@@ -254,7 +258,7 @@ def _keep(disk: Element) -> None:
     if device == "floppy":
         add(disk, "readonly")
         return
-    target = _attributes(disk, "target")
+    target = attributes(disk, "target")
     name, bus = target.get("dev", "?"), target.get("bus", "")
     if disk.get("type") != "file" or device != "disk":
         kind = f"{disk.get('type')} {device}".removesuffix(" disk")
@@ -262,19 +266,14 @@ def _keep(disk: Element) -> None:
             f"its disk {name} is no file but {kind}, and libvirt redirects writes of files only: make it <readonly/>, "
             "or define a domain with a disk that is a file"
         )
-    image = _attributes(disk, "driver").get("type", "raw")
+    image = attributes(disk, "driver").get("type", "raw")
     if bus not in _HOT_PLUG and image != "raw":
         raise TestbedError(
             f"its disk {name} is a {image} image on bus {bus}, where QEMU would open it for writing: define a domain "
             f"with that disk on {_HOT_PLUG[0]}, {_HOT_PLUG[1]} or {_HOT_PLUG[2]}, or with a raw one"
         )
-    remove_children(disk, ("transient", "shareable"))
+    remove(disk, "transient", "shareable")
     add(disk, "transient", **({"shareBacking": "yes"} if bus in _HOT_PLUG else {}))
-
-
-def _attributes(parent: Element, tag: str) -> dict[str, str]:
-    child = parent.find(tag)
-    return {} if child is None else child.attrib
 
 
 class ExistingDomain:
@@ -326,7 +325,7 @@ class ExistingDomain:
 class LibvirtAgent:
     """A connection to QEMU's guest agent in a domain through libvirt, which is the agent's only client."""
 
-    def __init__(self, domain: LibvirtDomain) -> None:
+    def __init__(self, domain: LibvirtGuest) -> None:
         self._domain = domain
 
     def command(self, name: str, arguments: Mapping[str, object] = {}, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - each command has its own type

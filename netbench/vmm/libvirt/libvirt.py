@@ -1,10 +1,9 @@
 """VMM `libvirt`: guests under QEMU as domains of libvirt."""
 
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
@@ -15,19 +14,19 @@ from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host
 from netbench.hosts.host_wrappers import outside
-from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.requirements import Facility, Tool
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
+from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.libvirt.api import BINDINGS, AddLibvirtDomain
-from netbench.vmm.libvirt.domain import LibvirtDomain, PrivateDaemon, domain_name, driver_sign
+from netbench.vmm.libvirt.domain import LibvirtGuest, PrivateDaemon, domain_name, driver_sign, find_libvirtd
 from netbench.vmm.libvirt.domain_copy import CopySettings, ExistingDomain, LibvirtAgent
 from netbench.vmm.libvirt.domain_xml import domain_xml
 from netbench.vmm.qemu.acceleration import choose
 from netbench.vmm.qemu.command import RunFiles, VirtualMachine, qemu_program
 from netbench.vmm.qemu.guest_agent import GuestAgentHost
 from netbench.vmm.qemu.options import QemuOptions
-from netbench.vmm.qemu.qemu import Qemu, QemuGuest, qemu_version
+from netbench.vmm.qemu.qemu import Qemu, qemu_version
 
 # Properties that the domain defines itself, or does not use.
 _OF_THE_DOMAIN = ("cpus", "memory", "accelerator", "image", "disk_format", "channel")
@@ -73,7 +72,6 @@ class LibvirtOptions(QemuOptions):
         return self
 
 
-_LIBRARIES = Path("/usr/lib")
 _PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-qemu")
 # Prints the paths of QEMU and of a libvirtd with its driver for QEMU.
 _LOOK = """
@@ -84,14 +82,6 @@ done
 """
 
 
-def find_daemon(_: str) -> str:
-    """Return the path of the daemon; MissingError when it or its driver for QEMU is missing."""
-    daemon = shutil.which("libvirtd", path=search_path())
-    if daemon is None or not any(_LIBRARIES.glob("*/libvirt/connection-driver/libvirt_driver_qemu.so")):
-        raise MissingError("this host lacks libvirtd, or its driver for QEMU")
-    return daemon
-
-
 class Libvirt(Qemu):
     """A guest under QEMU as a domain of libvirt: one of netbench's own, or the copy of one that you have defined.
 
@@ -100,6 +90,7 @@ class Libvirt(Qemu):
     Its entitlement applies to all threads of QEMU; the option `pin` overrides the CPUs of the threads it names.
     """
 
+    options: LibvirtOptions
     Options: ClassVar[type[GuestOptions]] = LibvirtOptions
     runs_hosts: ClassVar[bool] = False
     supports = replace(
@@ -114,73 +105,69 @@ class Libvirt(Qemu):
             "libvirtd",
             "guests of libvirt with a daemon of their own (no `uri`)",
             f"apt-get install {' '.join(_PACKAGES)}",
-            find_daemon,
+            partial(find_libvirtd, "qemu", (), "libvirtd, or its driver for QEMU"),
             signs=("libvirtd", driver_sign("qemu")),
             packages=_PACKAGES,
         ),
     )
 
-    def __init__(self, options: LibvirtOptions) -> None:
-        super().__init__(options)
-        self._uri = options.uri
-        self._existing = options.domain
-
     def needs(self) -> frozenset[str]:
-        if self._existing is not None:  # the user provides QEMU and the disks
-            return frozenset({BINDINGS.name} | ({"vhost"} if self._options.vhost == "on" else set()))
-        return super().needs() | {BINDINGS.name} | ({"libvirtd"} if self._uri is None else set())
+        if self.options.domain is not None:  # the user provides QEMU and the disks
+            return frozenset({BINDINGS.name} | ({"vhost"} if self.options.vhost == "on" else set()))
+        return super().needs() | {BINDINGS.name} | ({"libvirtd"} if self.options.uri is None else set())
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))
-        if self._uri is not None:
-            yield AddLibvirtDomain(self._uri, domain_name(spec))
+        if self.options.uri is not None:
+            yield AddLibvirtDomain(self.options.uri, domain_name(spec))
 
     def command(self, spec: GuestSpec) -> str:
-        if self._existing is not None:
-            return self._domain_to_copy(spec, self._existing).planned(self._uri or "")
+        if self.options.domain is not None:
+            return self._domain_to_copy(spec, self.options.domain).planned(self.options.uri or "")
         daemon = PrivateDaemon(spec)
-        xml = self._xml(spec, self._machine(spec, self._options.accelerator, self._boot(0)), "RUN")
-        first = f"{shlex.join(daemon.command)} &\n" if self._uri is None else ""
-        return f"{first}virsh -c {shlex.quote(self._uri or daemon.uri)} create /dev/stdin <<'END'\n{xml}\nEND"
+        xml = self._xml(spec, self._machine(spec, self.options.accelerator, self._boot(0)), "RUN")
+        first = f"{shlex.join(daemon.command())} &\n" if self.options.uri is None else ""
+        return f"{first}virsh -c {shlex.quote(self.options.uri or daemon.uri)} create /dev/stdin <<'END'\n{xml}\nEND"
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
-        if self._existing is not None:
-            return self._start_copy(spec, host, self._existing)
-        options, emulator = self._options, self._emulator(host)
+        if self.options.domain is not None:
+            return self._start_copy(spec, host, self.options.domain)
+        options, emulator = self.options, self._emulator(host)
         acceleration = choose(options.accelerator, host, spec.directory, options.image)
         machine = self._machine(spec, acceleration.accelerator, self._boot(0, host), host)
-        domain = LibvirtDomain(spec, self._uri, lambda _, run_id: self._xml(spec, machine, run_id, emulator))
-        with _ended_on_error(domain):
-            domain.start(host)
-            connection = AgentHost(spec.name, AgentChannel(spec.title, domain.connect()))
+        guest = LibvirtGuest(spec, self.options.uri, host)
+        with stopped_on_error(guest):
+            guest.start(lambda _, run_id: self._xml(spec, machine, run_id, emulator))
+            connection = AgentHost(spec.name, AgentChannel(spec.title, guest.channel()))
             facts = self._facts(spec, host, acceleration, machine.confinement)
-            return QemuGuest(spec, domain, connection, facts | self._facts_of_libvirt(domain))
+            guest.connect_by(connection, facts | self._facts_of_libvirt(guest))
+        return guest
 
     def _start_copy(self, spec: GuestSpec, host: Host, name: str) -> RunningGuest:
         existing = self._domain_to_copy(spec, name, host)
-        domain = LibvirtDomain(spec, self._uri, existing.define)
-        with _ended_on_error(domain):
-            domain.start(host)
-            connection = GuestAgentHost(spec.name, spec.title, lambda: LibvirtAgent(domain))
+        guest = LibvirtGuest(spec, self.options.uri, host)
+        with stopped_on_error(guest):
+            guest.start(existing.define)
             facts = {"domain": name, **existing.copy.facts(), **self._facts_of_nics(spec, host)}
             facts["qemu"] = qemu_version(host, existing.copy.emulator or qemu_program())
-            return QemuGuest(spec, domain, connection, facts | self._facts_of_libvirt(domain))
+            connection = GuestAgentHost(spec.name, spec.title, lambda: LibvirtAgent(guest))
+            guest.connect_by(connection, facts | self._facts_of_libvirt(guest))
+        return guest
 
     def _domain_to_copy(self, spec: GuestSpec, name: str, host: Host | None = None) -> ExistingDomain:
         """Return the domain to copy, with the copy's own settings; `host` is None in a plan."""
-        own = domain_name(spec), self._nics(spec, host), RunFiles(spec.directory), spec.host_cpus, self._options.pin
+        own = domain_name(spec), self._nics(spec, host), RunFiles(spec.directory), spec.host_cpus, self.options.pin
         return ExistingDomain(name, CopySettings(*own), host)
 
     def _xml(self, spec: GuestSpec, machine: VirtualMachine, run_id: str, emulator: str = "") -> str:
-        return domain_xml(domain_name(spec), machine, RunFiles(spec.directory), self._options.pin, run_id, emulator)
+        return domain_xml(domain_name(spec), machine, RunFiles(spec.directory), self.options.pin, run_id, emulator)
 
     def _emulator(self, host: Host) -> str:
-        """Return the path of QEMU on a host; empty: this machine, with the usual path. MissingError without QEMU."""
-        if host.shares_files:
-            return ""
+        """Return the path of QEMU on a host; MissingError without QEMU, or without the libvirtd to be started."""
         found = {Path(path).name: path for path in host.run(["sh", "-c", _LOOK, qemu_program()]).stdout.split()}
         packages = {need.name: need.package for need in self.may_need if isinstance(need, Tool)}
-        wanted = {qemu_program(): packages[qemu_program()]} | ({} if self._uri else {"libvirtd": " ".join(_PACKAGES)})
+        wanted = {qemu_program(): packages[qemu_program()]}
+        wanted |= {} if self.options.uri else {"libvirtd": " ".join(_PACKAGES)}
         if lacking := [name for name in wanted if name not in found]:
             missing = ", ".join(wanted[name] for name in lacking)
             raise MissingError(
@@ -188,15 +175,6 @@ class Libvirt(Qemu):
             )
         return found[qemu_program()]
 
-    def _facts_of_libvirt(self, domain: LibvirtDomain) -> dict[str, str]:
-        daemon = f"at {self._uri}" if self._uri else "a daemon of its own"
-        return {"libvirt": f"{domain.version()}, {daemon}", "confined": "by libvirt"}
-
-
-@contextmanager
-def _ended_on_error(domain: LibvirtDomain) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:  # Ctrl-C too: neither domain nor daemon may stay behind
-        domain.stop()
-        raise
+    def _facts_of_libvirt(self, guest: LibvirtGuest) -> dict[str, str]:
+        daemon = f"at {self.options.uri}" if self.options.uri else "a daemon of its own"
+        return {"libvirt": f"{guest.version()}, {daemon}", "confined": "by libvirt"}

@@ -1,39 +1,39 @@
 """Containers as domains of libvirt's LXC driver."""
 
 import shlex
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 from xml.etree.ElementTree import Element
 
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.local import MARK
-from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import Change
 from netbench.linux.proc import processes_of
-from netbench.vmm.base import GuestSpec
+from netbench.vmm.base import ISOLATED, GuestSpec
 from netbench.vmm.container.cgroups import SWITCHED, THIS_MACHINE, AddGroups, cpu_cgroup_procs, hierarchies, in_groups
 from netbench.vmm.container.runtime import DIRECTORY, Root, Runtime, host_name
 from netbench.vmm.libvirt.api import BINDINGS, LibvirtConnection
-from netbench.vmm.libvirt.domain import DIRECTORIES_SCRIPT
+from netbench.vmm.libvirt.domain import DIRECTORIES_SCRIPT, find_libvirtd
 from netbench.vmm.libvirt.domain_copy import (
     add,
     as_text,
+    attributes,
+    bind,
     child_of,
     memory_mib,
     parse_domain,
-    remove_children,
+    remove,
     rename_copy,
 )
 from netbench.vmm.libvirt.domain_xml import render_xml
 
 PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-lxc", "libvirt-clients")
 _SCRIPT = Path(__file__).with_name("lxc.sh")
-_LIBRARIES = Path("/usr/lib")
 _CONTROLLER = "libvirt_lxc"  # libvirt's process for one container, the parent of its first process
 MACHINE = f"{DIRECTORY}/libvirt-own/machine"  # files of this machine that libvirt's private ones may hide
 # Page size in bytes, number of pages, number of CPUs (getconf(1)).
@@ -55,13 +55,7 @@ _PRIVATE = ("ram", "bind")  # an empty file system, and another mount of the con
 _NOT_IN_PATHS = ',:\\"\n'
 
 
-def find_lxc_driver(_: str) -> str:
-    """Return the path of the daemon; MissingError when it, its driver for LXC, or virsh is missing."""
-    daemon, virsh = (shutil.which(name, path=search_path()) for name in ("libvirtd", "virsh"))
-    driver = any(_LIBRARIES.glob("*/libvirt/connection-driver/libvirt_driver_lxc.so"))
-    if daemon is None or virsh is None or not driver:
-        raise MissingError("this host lacks libvirtd, its driver for LXC, or virsh")
-    return daemon
+find_lxc_driver = partial(find_libvirtd, "lxc", ("virsh",), "libvirtd, its driver for LXC, or virsh")
 
 
 class LibvirtLxc(Runtime):
@@ -77,15 +71,15 @@ class LibvirtLxc(Runtime):
 
     def __init__(self) -> None:
         self._machine: Host = THIS_MACHINE  # until prepare()
+        self._script = str(_SCRIPT)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddGroups(spec.own_netns, spec.weight, spec.limit)
 
     def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
         self._machine = machine
-        if not machine.shares_files:
-            for script in (_SCRIPT, DIRECTORIES_SCRIPT):
-                machine.write(str(spec.directory / script.name), script.read_text())
+        script, _ = (machine.share(file, str(spec.directory)) for file in (_SCRIPT, DIRECTORIES_SCRIPT))
+        self._script = script.replace(str(spec.directory), DIRECTORY)  # where its runtime sees that directory
 
     def cgroup_procs(self, spec: GuestSpec) -> str:
         if spec.weight is None and spec.limit is None:
@@ -95,11 +89,8 @@ class LibvirtLxc(Runtime):
     def command(self, spec: GuestSpec, root: Root, init: Sequence[str], cgroups: Sequence[str]) -> list[str]:
         groups = hierarchies(self._machine)
         seen = [hierarchy.controllers or " ".join(f"+{name}" for name in SWITCHED) for hierarchy in groups]
-        # Another machine has the script in the guest's directory.
-        script = _SCRIPT if self._machine.shares_files else Path(DIRECTORY, _SCRIPT.name)
-        run = ["sh", str(script), host_name(spec), self._domain(spec, root, init), *seen]
-        apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        return confined(in_groups([*apart, *run], spec.own_netns, groups), spec.host_cpus, "")
+        run = ["sh", self._script, host_name(spec), self._domain(spec, root, init), *seen]
+        return confined(in_groups([*ISOLATED, *run], spec.own_netns, groups), spec.host_cpus, "")
 
     def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
         processes = processes_of(machine)
@@ -205,19 +196,18 @@ def copy_of_container(defined: str, spec: GuestSpec, first: Sequence[str]) -> Co
             "machine: define it without that"
         )
     rename_copy(domain, host_name(spec))
-    remove_children(domain, _LEFT_OUT)
+    remove(domain, *_LEFT_OUT)
     if spec.host_cpus:  # otherwise it is pinned as the domain is
         vcpu = child_of(domain, "vcpu")
         vcpu.text = vcpu.text or "1"
-        vcpu.attrib.pop("placement", None)
-        vcpu.set("cpuset", ",".join(map(str, spec.host_cpus)))
+        bind(vcpu, spec.host_cpus)
     _start_by(domain, first)
     _allow_mounts(domain)
     devices = child_of(domain, "devices")
-    remove_children(devices, _CONNECTIONS)
-    for child in devices:
-        if child.tag in _DEVICES_OF_THE_HOST:
-            raise TestbedError(f"it has a <{child.tag}>, a device of this host: define it without that")
+    remove(devices, *_CONNECTIONS)
+    for tag in _DEVICES_OF_THE_HOST:
+        if devices.find(tag) is not None:
+            raise TestbedError(f"it has a <{tag}>, a device of this host: define it without that")
     directories = tuple(_write_elsewhere(devices))
     add(devices, "console", type="pty")
     return ContainerCopy(as_text(domain), directories, memory_mib(domain))
@@ -237,7 +227,7 @@ def _start_by(domain: Element, first: Sequence[str]) -> None:
             )
     init = (system.findtext("init") or _USUAL_INIT).strip()
     words = [argument.text or "" for argument in system.findall("initarg")]
-    remove_children(system, ("init", "initarg"))
+    remove(system, "init", "initarg")
     add(system, "init", text="/bin/sh")
     for word in ("-c", WRITABLE, "sh", *first, init, *words):
         add(system, "initarg", text=word)
@@ -246,31 +236,27 @@ def _start_by(domain: Element, first: Sequence[str]) -> None:
 
 def _allow_mounts(domain: Element) -> None:
     """Keep its capabilities, plus the one to make settings writable; remove its network, which netbench configures."""
-    features = domain.find("features")
-    if features is None:
-        return
-    remove_children(features, ("privnet",))
-    capabilities = features.find("capabilities")
-    if capabilities is None:
-        return
-    remove_children(capabilities, ("sys_admin",))
-    if capabilities.get("policy") == "deny":
-        add(capabilities, "sys_admin", state="on")
+    for features in domain.findall("features"):
+        remove(features, "privnet")
+    for capabilities in domain.findall("features/capabilities"):
+        remove(capabilities, "sys_admin")
+        if capabilities.get("policy") == "deny":
+            add(capabilities, "sys_admin", state="on")
 
 
 def _write_elsewhere(devices: Element) -> Iterator[str]:
     """Replace the directories that it would write to by overlays; yield these directories of this machine.
 
-    A domain without a root of its own uses that of this machine.
+    A domain without a root file system uses that of this machine.
     """
-    targets = [_attribute(filesystem, "target", "dir") for filesystem in devices.findall("filesystem")]
+    targets = [attributes(filesystem, "target").get("dir") for filesystem in devices.findall("filesystem")]
     if "/" not in targets:
         root = add(devices, "filesystem", type="mount")
         add(root, "source", dir="/")
         add(root, "target", dir="/")
     number = 0
     for mounted in devices.findall("filesystem"):
-        target, kind = _attribute(mounted, "target", "dir"), mounted.get("type", "mount")
+        target, kind = attributes(mounted, "target").get("dir", ""), mounted.get("type", "mount")
         if kind in _PRIVATE:
             continue
         source = mounted.find("source")
@@ -291,8 +277,3 @@ def _write_elsewhere(devices: Element) -> Iterator[str]:
         source.set("dir", f"{_COPIES}/{number}/merged")
         number += 1
         yield directory
-
-
-def _attribute(parent: Element, tag: str, name: str) -> str:
-    child = parent.find(tag)
-    return "" if child is None else child.get(name, "")

@@ -20,86 +20,41 @@ OpenVzTool = Literal["vzctl", "prlctl"]
 
 _CREATE_S = 900.0  # a template may have to be downloaded and unpacked
 _CHANGE_S = 300.0  # `vzctl stop` alone waits up to 120 s for a container to shut down
-# The default of both is 1000, the range 8 to 500000. netbench's usual weight is 100, its minimum 1.
-_UNITS_OF_WEIGHT = 10
+_OF_PRLCTL = {"destroy": "delete", "exec2": "exec"}  # its names of commands of vzctl
 
 
 @dataclass(frozen=True, slots=True)
 class OpenVzContainer:
-    """A container, identified by its number (`vzctl`, which also accepts names) or its name (`prlctl`).
-
-    Most methods return the command that does what they describe.
-    """
+    """A container, identified by its number (`vzctl`, which also accepts names) or its name (`prlctl`)."""
 
     tool: OpenVzTool
     ident: str
 
-    @property
-    def needs(self) -> frozenset[str]:
-        """The required tools."""
-        return frozenset({self.tool, "vzctl"})
+    def command(self, action: str, *words: str) -> list[str]:
+        """Return a command of its tool for it; `action` is the name of vzctl's command."""
+        return [self.tool, action if self.tool == "vzctl" else _OF_PRLCTL.get(action, action), self.ident, *words]
 
-    @property
-    def lister(self) -> str:
-        """The command that lists all containers."""
-        return "vzlist --all" if self.tool == "vzctl" else "prlctl list --all"
-
-    def create(self, name: str, template: str) -> list[str]:
-        """Create it from an OS template; without one, from the default in vz.conf(5)."""
-        source = ["--ostemplate", template] if template else []
-        if self.tool == "vzctl":
-            return ["vzctl", "create", self.ident, *source, "--name", name]
-        return ["prlctl", "create", name, *source, "--vmtype", "ct"]
-
-    def configure(self, memory_mib: int, shares: Sequence[str], features: Sequence[str]) -> list[str]:
-        """Set its memory, its CPU shares and its kernel features permanently, before its start."""
-        switched_on = ["--features", ",".join(f"{feature}:on" for feature in features)] if features else []
-        if self.tool == "vzctl":
-            memory = ["--ram", f"{memory_mib}M", "--swap", "0"]  # "you must only set --ram and --swap"
-            return ["vzctl", "set", self.ident, "--onboot", "no", *memory, *shares, *switched_on, "--save"]
-        memory = ["--memsize", f"{memory_mib}M"]
-        return ["prlctl", "set", self.ident, "--autostart", "off", *memory, *shares, *switched_on]
-
-    def start(self) -> list[str]:
-        """Start it; it need not run commands yet."""
-        return [self.tool, "start", self.ident]
-
-    def stop(self, *, at_once: bool) -> list[str]:
-        """Stop it: by a shutdown, or at once."""
-        return [self.tool, "stop", self.ident, *(["--fast" if self.tool == "vzctl" else "--kill"] if at_once else [])]
-
-    def destroy(self) -> list[str]:
-        """Delete it once it is stopped."""
-        return [self.tool, "destroy" if self.tool == "vzctl" else "delete", self.ident]
-
-    def run(self, argv: Sequence[str]) -> list[str]:
-        """Run a command in it, and return that command's exit code: both tools pass one string to its shell."""
-        return [self.tool, "exec2" if self.tool == "vzctl" else "exec", self.ident, shlex.join(argv)]
+    def inside(self, argv: Sequence[str]) -> list[str]:
+        """Return the command that runs a command in it, with that command's exit code: by its shell, as one string."""
+        return self.command("exec2", shlex.join(argv))
 
     def status(self, host: Host) -> tuple[bool, bool]:
         """Return whether the container exists, and whether it runs; TestbedError for unexpected output.
 
         The output is one line: `CTID 101 exist mounted running` (vzctl(8), "status"), `CT name exist running` (prlctl).
         """
-        output = run_checked(host, [self.tool, "status", self.ident], timeout_s=60.0).strip()
+        command = self.command("status")
+        output = run_checked(host, command, timeout_s=60.0).strip()
         words = output.split()[2:]  # a container may be called `running`
         if not {"exist", "deleted"} & set(words):
-            raise TestbedError(f"`{self.tool} status {self.ident}` printed an unknown status: {output or 'nothing'}")
+            raise TestbedError(f"`{' '.join(command)}` printed an unknown status: {output or 'nothing'}")
         return "exist" in words, "exist" in words and "running" in words
 
-    def name(self, host: Host) -> str:
-        """Return its name on this machine; empty without a name (yet)."""
-        if self.tool == "prlctl":
-            return self.ident
-        output = run_checked(host, ["vzlist", "-a", "-H", "-t", "-o", "name", self.ident]).strip()
-        return "" if output == "-" else output
-
-
-def cpu_options(weight: int | None, limit: float | None, cpus: Sequence[int]) -> list[str]:
-    """Return both tools' options for CPU shares (100 is the usual weight; 1.0 is one CPU, i.e. 100 percent)."""
-    options = ["--cpuunits", str(weight * _UNITS_OF_WEIGHT)] if weight is not None else []
-    options += ["--cpulimit", str(round(limit * 100))] if limit is not None else []
-    return options + (["--cpumask", ",".join(map(str, cpus))] if cpus else [])
+    def stop(self, host: Host, *, at_once: bool = True) -> None:
+        """Stop it if it runs: at once, or by a shutdown."""
+        if self.status(host)[1]:
+            words = ("--fast" if self.tool == "vzctl" else "--kill",) if at_once else ()
+            run_checked(host, self.command("stop", *words), timeout_s=_CHANGE_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +83,10 @@ class OpenVzChange(Change):
 
 @dataclass(frozen=True, slots=True)
 class AddContainer(OpenVzChange):
-    """A container of netbench, made from a template; undo stops and destroys it."""
+    """A container of netbench, made from a template (empty: the default in vz.conf(5)); undo stops and destroys it.
+
+    Its memory, its CPU `shares` (options of both tools) and its kernel `features` are set permanently.
+    """
 
     name: str
     template: str
@@ -138,8 +96,19 @@ class AddContainer(OpenVzChange):
 
     @property
     def _commands(self) -> Sequence[Sequence[str]]:
-        made = self._container.create(self.name, self.template)
-        return [made, self._container.configure(self.memory_mib, self.shares, self.features)]
+        source = ["--ostemplate", self.template] if self.template else []
+        features = ["--features", ",".join(f"{feature}:on" for feature in self.features)] if self.features else []
+        settings, memory = [*self.shares, *features], f"{self.memory_mib}M"
+        if self.tool == "prlctl":
+            return [
+                ["prlctl", "create", self.name, *source, "--vmtype", "ct"],
+                self._container.command("set", "--autostart", "off", "--memsize", memory, *settings),
+            ]
+        return [
+            self._container.command("create", *source, "--name", self.name),
+            # "you must only set --ram and --swap"
+            self._container.command("set", "--onboot", "no", "--ram", memory, "--swap", "0", *settings, "--save"),
+        ]
 
     def found(self, look: MachineState) -> Self:
         if self._container.status(look.host)[0]:
@@ -147,13 +116,17 @@ class AddContainer(OpenVzChange):
         return self
 
     def undo(self, host: Host) -> None:
-        exists, runs = self._container.status(host)
-        # A container with another name was made by somebody else meanwhile. One that is half made has no name yet.
-        if not exists or not self.name.startswith(PREFIX) or self._container.name(host) not in ("", self.name):
+        if not self.name.startswith(PREFIX) or not self._container.status(host)[0]:
             return
-        if runs:
-            run_checked(host, self._container.stop(at_once=True), timeout_s=_CHANGE_S)
-        run_checked(host, self._container.destroy(), timeout_s=_CHANGE_S)
+        if self.tool == "vzctl":
+            # One with another name was made by somebody else meanwhile. One that is half made has no name (`-`) yet.
+            name = run_checked(host, ["vzlist", "-a", "-H", "-t", "-o", "name", self.ident]).strip()
+            if name not in ("", "-", self.name):
+                return
+        elif self.ident != self.name:
+            return
+        self._container.stop(host)
+        run_checked(host, self._container.command("destroy"), timeout_s=_CHANGE_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +138,18 @@ class StartContainer(OpenVzChange):
 
     @property
     def _commands(self) -> Sequence[Sequence[str]]:
-        return [] if self.ran else [self._container.start()]
+        return [] if self.ran else [self._container.command("start")]
 
     def found(self, look: MachineState) -> Self:
         exists, runs = self._container.status(look.host)
         if not exists:
-            raise TestbedError(f"there is no container {self.ident}: name one that `{self._container.lister}` lists")
+            lister = "vzlist --all" if self.tool == "vzctl" else "prlctl list --all"
+            raise TestbedError(f"there is no container {self.ident}: name one that `{lister}` lists")
         return replace(self, ran=runs)
 
     def undo(self, host: Host) -> None:
-        if not self.ran and self._container.status(host)[1]:
-            run_checked(host, self._container.stop(at_once=self.own), timeout_s=_CHANGE_S)
+        if not self.ran:
+            self._container.stop(host, at_once=self.own)
 
 
 @dataclass(frozen=True, slots=True)

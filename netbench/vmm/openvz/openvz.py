@@ -7,7 +7,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
@@ -16,9 +16,8 @@ from zlib import crc32
 from pydantic import BeforeValidator, Field, model_validator
 
 from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
-from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand, run_checked
+from netbench.hosts.base import GoneError, Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.host_wrappers import outside
 from netbench.hosts.trusted_code import search_path
 from netbench.linux.changes import Change, MovePort
 from netbench.linux.requirements import Facility
@@ -26,20 +25,16 @@ from netbench.model.fields import Memory
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
-from netbench.vmm.openvz.container import (
-    AddContainer,
-    AddContainerNic,
-    OpenVzContainer,
-    OpenVzTool,
-    StartContainer,
-    cpu_options,
-)
+from netbench.vmm.connected_guest import ConnectedGuest, GuestByCommand
+from netbench.vmm.openvz.container import AddContainer, AddContainerNic, OpenVzContainer, OpenVzTool, StartContainer
 
 NEVER_RUN = "contract only, never run against OpenVZ"
 KERNEL = Path("/proc/vz")  # exists in OpenVZ's kernels
 _REMEDY = "install OpenVZ or Virtuozzo and boot its kernel (https://wiki.openvz.org, https://docs.virtuozzo.com)"
 # Numbers up to 100 are reserved (vzctl(8)), the largest is 2147483644; users count up from 101.
 _FIRST_NUMBER = 1_000_000_000
+# The default of both tools is 1000, the range 8 to 500000. netbench's usual weight is 100, its minimum 1.
+_UNITS_OF_WEIGHT = 10
 _POLL_S = 0.1
 _FORWARDED_BY = "the host's kernel, in softirqs that no container is charged with"
 
@@ -87,21 +82,6 @@ class OpenVzOptions(GuestOptions):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Netif(Attachment):
-    """A pair of virtual Ethernet interfaces that OpenVZ makes once the container runs (vzctl(8), --netif_add)."""
-
-    kind: ClassVar[str] = "veth"
-    needs: ClassVar[frozenset[str]] = frozenset({"veth"})
-
-    container: OpenVzContainer
-
-    def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
-        yield AddContainerNic(self.container.tool, self.container.ident, interface, mac, host_mac(mac))
-        if netns:
-            yield MovePort(interface, netns)
-
-
 class OpenVz(Vmm):
     """A container of OpenVZ 6 or Virtuozzo 7: contract only, never run against OpenVZ.
 
@@ -110,6 +90,7 @@ class OpenVz(Vmm):
     statistics` as differences between two calls.
     """
 
+    options: OpenVzOptions
     Options: ClassVar[type[GuestOptions]] = OpenVzOptions
     kinds = (Virtualisation.OS_LEVEL,)
     supports = replace(Vmm.supports, attachments=("veth",), pinning=("the whole container",))
@@ -122,65 +103,68 @@ class OpenVz(Vmm):
         for tool in ("vzctl", "prlctl")
     )
 
-    def __init__(self, options: OpenVzOptions) -> None:
-        super().__init__(options)
-        self._options = options
-
     def needs(self) -> frozenset[str]:
-        return self._container_of(GuestSpec("", Path())).needs
+        return frozenset({self.options.tool, "vzctl"})
 
-    def attachment(self, spec: GuestSpec) -> Netif:
-        return Netif(self._container_of(spec))
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        """Return a pair that OpenVZ makes once the container runs (vzctl(8), --netif_add)."""
+        of = self._container_of(spec)
+
+        def changes(netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
+            yield AddContainerNic(of.tool, of.ident, interface, mac, host_mac(mac))
+            if netns:
+                yield MovePort(interface, netns)
+
+        return Attachment("veth", frozenset({"veth"}), changes)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         """Yield the container and its start, because NICs can be attached only to a running container.
 
         UsageError for CPU shares of a container that netbench did not make.
         """
-        options, of = self._options, self._container_of(spec)
-        shares = cpu_options(spec.weight, spec.limit, spec.host_cpus)
+        options, of = self.options, self._container_of(spec)
+        shares = _cpu_options(spec)
         if options.container and shares:
-            set_shares = shlex.join([of.tool, "set", options.container, *shares])
             raise UsageError(
                 f"container {options.container} is not netbench's, so netbench does not set its CPU shares: leave "
-                f"host_cpus, cpu_weight and cpu_limit out, and run `{set_shares}`"
+                f"host_cpus, cpu_weight and cpu_limit out, and run `{shlex.join(of.command('set', *shares))}`"
             )
         if not options.container:
             memory = 512 if options.memory is None else options.memory
             features = ("bridge",) if options.forward == "bridge" else ()
-            name = spec.own_netns
-            yield AddContainer(of.tool, of.ident, name, options.template, memory, tuple(shares), features)
+            yield AddContainer(of.tool, of.ident, spec.own_netns, options.template, memory, tuple(shares), features)
         yield StartContainer(of.tool, of.ident, own=not options.container)
 
     def command(self, spec: GuestSpec) -> str:
-        return shlex.join(self._container_of(spec).run(["true"]))
+        return shlex.join(self._container_of(spec).inside(["true"]))
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
-        guest = OpenVzGuest(spec, outside(host), self._container_of(spec), own=not self._options.container)
+        guest = OpenVzGuest(spec, host, self._container_of(spec), own=not self.options.container)
         if death := guest.death():
             raise TestbedError(death)
         return guest
 
     def _container_of(self, spec: GuestSpec) -> OpenVzContainer:
         """Return the container by a name or number derived from the guest, unique among guests and runs."""
-        if self._options.tool == "prlctl":
-            return OpenVzContainer("prlctl", self._options.container or spec.own_netns)
+        if self.options.tool == "prlctl":
+            return OpenVzContainer("prlctl", self.options.container or spec.own_netns)
         number = _FIRST_NUMBER + crc32(spec.own_netns.encode()) % _FIRST_NUMBER
-        return OpenVzContainer("vzctl", self._options.container or str(number))
+        return OpenVzContainer("vzctl", self.options.container or str(number))
 
 
-class OpenVzGuest(RunningGuest):
+class OpenVzGuest(ConnectedGuest):
     """A running container; its first process may not run commands yet."""
 
-    def __init__(self, spec: GuestSpec, here: Host, of: OpenVzContainer, *, own: bool) -> None:
-        super().__init__(spec)
-        self._here = here
+    def __init__(self, spec: GuestSpec, host: Host, of: OpenVzContainer, *, own: bool) -> None:
+        super().__init__(spec, host)
         self._container = of
         self._own = own
+        self._connection = OpenVzHost(self, self._machine, of)
 
     def await_answer(self, limit_s: float) -> None:
         """Return once a command runs in it; TestbedError when none does, or it has stopped."""
-        answered = wait_until(lambda: self._answers or bool(self.death()), limit_s, _POLL_S)
+        probe = self._container.inside(["true"])
+        answered = wait_until(lambda: self._machine.run(probe).exit_code == 0 or bool(self.death()), limit_s, _POLL_S)
         if death := self.death():
             raise TestbedError(death)
         if not answered:
@@ -188,20 +172,19 @@ class OpenVzGuest(RunningGuest):
                 f"{self.spec.title}: its container {self._container.ident} runs no command in {limit_s:g} s"
             )
 
-    def host(self, gone: type[TestbedError] = GoneError) -> Host:
-        return OpenVzHost(self.spec.name, self.spec.title, self._here, self, gone)
-
     def death(self) -> str:
-        exists, runs = self._container.status(self._here)
+        exists, runs = self._container.status(self._machine)
         what = "has stopped" if exists else "is gone"
         return "" if runs else f"{self.spec.title}: its container {self._container.ident} {what}"
 
-    def command(self, argv: Sequence[str]) -> list[str]:
-        """Return the command that runs a command in it."""
-        return self._container.run(argv)
+    def cpu_s(self) -> None:
+        """Return None: unknown."""
+
+    def memory_bytes(self) -> None:
+        """Return None: unknown."""
 
     def facts(self) -> dict[str, str]:
-        version = run_checked(self._here, [self._container.tool, "--version"]).strip()
+        version = run_checked(self._machine, [self._container.tool, "--version"]).strip()
         return {
             "openvz": version,
             "container": self._container.ident,
@@ -212,31 +195,31 @@ class OpenVzGuest(RunningGuest):
     def stop(self) -> None:
         """Stop netbench's own container; undoing StartContainer stops another one, if it did not run before."""
         with suppress(MachineGoneError):  # the container is gone with its machine
-            if self._own and self._container.status(self._here)[1]:
-                run_checked(self._here, self._container.stop(at_once=True), timeout_s=120.0)
-
-    @property
-    def _answers(self) -> bool:
-        return self._here.run(self.command(["true"])).exit_code == 0
+            if self._own:
+                self._container.stop(self._machine)
 
 
-class OpenVzHost(RemoteByCommand):
-    """A container as a host, by `vzctl exec2` or `prlctl exec`; `gone` is raised once it has stopped.
+class OpenVzHost(GuestByCommand):
+    """A container as a host, by `vzctl exec2` or `prlctl exec`.
 
     `nsenter` is not used: OpenVZ 6 has a kernel without support for joining its containers' namespaces.
     """
 
-    def __init__(self, name: str, title: str, here: Host, guest: OpenVzGuest, gone: type[TestbedError]) -> None:
-        super().__init__(name, title)
-        self._here = here
+    def __init__(self, guest: OpenVzGuest, machine: Host, of: OpenVzContainer) -> None:
+        super().__init__(guest.spec, machine)
         self._guest = guest
-        self._gone = gone
+        self._container = of
 
-    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
-        done = self._here.run(self._guest.command(argv), stdin=stdin, timeout_s=timeout_s)
-        if done.exit_code != 0 and (death := self._guest.death()):
-            raise self._gone(death)
-        return replace(done, argv=tuple(argv))
+    def _command(self, argv: Sequence[str]) -> list[str]:
+        return self._container.inside(argv)
 
-    def spawn(self, argv: Sequence[str]) -> Process:
-        return self._here.spawn(self._guest.command(argv))
+    def _require_alive(self) -> None:
+        if death := self._guest.death():
+            raise GoneError(death)
+
+
+def _cpu_options(spec: GuestSpec) -> list[str]:
+    """Return both tools' options for CPU shares (100 is the usual weight; 1.0 is one CPU, i.e. 100 percent)."""
+    options = ["--cpuunits", str(spec.weight * _UNITS_OF_WEIGHT)] if spec.weight is not None else []
+    options += ["--cpulimit", str(round(spec.limit * 100))] if spec.limit is not None else []
+    return options + (["--cpumask", ",".join(map(str, spec.host_cpus))] if spec.host_cpus else [])

@@ -1,32 +1,33 @@
 """Choose between KVM and emulation: KVM is used only where a guest has booted under it.
 
-An openable /dev/kvm is no proof: inside another hypervisor, guests may still crash or hang.
+An openable /dev/kvm is no proof: inside another hypervisor, guests may still crash or hang. The result of a probe is
+stored on its machine, for each image, until the next boot.
 """
 
 import json
-import os
 import tempfile
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
-from netbench.hosts.base import Host, exists, run_checked
-from netbench.hosts.host_wrappers import MonitoredHost, outside
+from netbench.hosts.base import Host, exists, machine_name, run_checked
+from netbench.hosts.host_wrappers import outside
 from netbench.hosts.local import LocalHost
 from netbench.images.library import DEFAULT_IMAGE, Image, find_image
 from netbench.images.on_host import brought
 from netbench.linux.locks import STATE_DIRECTORY
-from netbench.vmm.base import is_own_vm
-from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine
-from netbench.vmm.qemu.process import QemuProcess
+from netbench.vmm.base import GuestSpec, is_own_vm
+from netbench.vmm.connected_guest import stopped_on_error
+from netbench.vmm.qemu.command import KernelBoot, VirtualMachine
+from netbench.vmm.qemu.process import QemuGuest
 
 KVM_DEVICE = Path("/dev/kvm")
 _CPUINFO = Path("/proc/cpuinfo")
 _MODULES = {"svm": "kvm_amd", "vmx": "kvm_intel"}  # CPU flag → kernel module
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # A guest boots in 1 to 2 s under KVM, and in 10 s under nested KVM.
 PROBE_LIMIT_S = 20.0
 PROBE_IN_VM_LIMIT_S = 100.0  # the CPU of such a VM is usually emulated
@@ -82,7 +83,7 @@ def recall_kvm(image_name: str) -> str:
     if not KVM_DEVICE.exists():
         raise MissingError("this host has no /dev/kvm")
     try:
-        earlier = remembered(CACHE, find_image(image_name))
+        earlier = remembered(LocalHost("local", "requirements"), find_image(image_name))
     except MissingError:  # the image is missing, so nothing was tried
         return ""
     if earlier and earlier.emulated:
@@ -102,71 +103,53 @@ def kvm_remedy(cpuinfo: Path = _CPUINFO) -> str:
 
 def _available(host: Host, directory: Path, image_name: str) -> Acceleration:
     if not exists(host, str(KVM_DEVICE)):
-        return Acceleration("tcg", f"{'this host' if host.shares_files else outside(host)} has no /dev/kvm")
+        return Acceleration("tcg", f"{outside(host) if machine_name(host) else 'this host'} has no /dev/kvm")
     try:
         image = find_image(image_name)
     except MissingError as error:
         return Acceleration("tcg", f"/dev/kvm exists, but cannot be tried: {error}")
-    if host.shares_files:
-        result = remembered(CACHE, image)
-        if result is None:
-            result = probe(host, image, directory)
-            remember(CACHE, image, result)
-        return result
-    # Another machine stores the result itself.
-    machine, note = outside(host), f"{CACHE}.{image.digest[:12]}"
-    if exists(machine, note):
-        return Acceleration(**json.loads(machine.read(note)))
-    limit_s = PROBE_IN_VM_LIMIT_S if is_own_vm(host) else PROBE_LIMIT_S
-    result = probe(host, brought(image, host), directory, limit_s)
-    machine.write(note, json.dumps(asdict(result)))
+    result = remembered(host, image)
+    if result is None:
+        limit_s = PROBE_IN_VM_LIMIT_S if is_own_vm(host) else PROBE_LIMIT_S
+        result = probe(host, brought(image, host), directory, limit_s)
+        remember(host, image, result)
     return result
 
 
 def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMIT_S) -> Acceleration:
     """Boot `image` under KVM and return the result; the sockets are in a new directory in `directory`."""
-    files = RunFiles(directory / "kvm-probe")
-    run_checked(host, ["mkdir", str(files.directory)])
-    machine = VirtualMachine("kvm-probe", KernelBoot(image.kernel, image.initrd), "kvm")
-    qemu = QemuProcess(machine, files)
+    spec = GuestSpec("kvm-probe", directory / "kvm-probe")
+    run_checked(host, ["mkdir", str(spec.directory)])
+    guest = QemuGuest(spec, VirtualMachine(spec.name, KernelBoot(image.kernel, image.initrd), "kvm"), host)
     try:
-        qemu.start(host)
-        guest = MonitoredHost(AgentHost(machine.name, AgentChannel(qemu.guest, qemu.connect())), qemu.death_just_now)
-        with closing(guest):
-            guest.await_answer(limit_s, qemu.hopeless)
+        with stopped_on_error(guest):
+            guest.start()
+            guest.connect_by(AgentHost(spec.name, AgentChannel(spec.title, guest.channel())), {})
+            guest.await_answer(limit_s)
+        guest.stop()
     except TestbedError as error:
         return Acceleration("tcg", f"/dev/kvm exists, but no guest boots under it: {error}")
-    finally:
-        qemu.stop()
     return Acceleration("kvm")
 
 
-def remembered(cache: Path, image: Image) -> Acceleration | None:
-    """Return the result of a probe of this image since this host booted; None without one."""
+def remembered(host: Host, image: Image) -> Acceleration | None:
+    """Return the result of a probe of this image since a host booted; None without one."""
+    machine = outside(host)
     try:
-        return Acceleration(**_results(cache)[image.digest])
-    except (LookupError, TypeError):
+        stored = json.loads(machine.read(_cache(image)))
+        return Acceleration(**stored["found"]) if stored["boot"] == machine.read(_BOOT_ID) else None
+    except (TestbedError, ValueError, LookupError, TypeError):
         return None  # not probed, or probed by another version of netbench
 
 
-def remember(cache: Path, image: Image, result: Acceleration) -> None:
-    """Store the result of a probe; if that fails, the next run probes again."""
-    new = cache.with_suffix(f".{os.getpid()}")
-    results = {**_results(cache), image.digest: asdict(result)}
-    with suppress(OSError):
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(json.dumps({"boot": _boot(), "found": results}))
-        new.replace(cache)
+def remember(host: Host, image: Image, result: Acceleration) -> None:
+    """Store the result of a probe on a host; if that fails, the next run probes again."""
+    machine, cache = outside(host), _cache(image)
+    with suppress(TestbedError):
+        run_checked(machine, ["mkdir", "-p", str(CACHE.parent)])
+        machine.write(f"{cache}.new", json.dumps({"boot": machine.read(_BOOT_ID), "found": asdict(result)}))
+        run_checked(machine, ["mv", f"{cache}.new", cache])
 
 
-def _results(cache: Path) -> dict[str, dict[str, str]]:
-    """Return the results since this host booted, by the digest of the image."""
-    try:
-        stored = json.loads(cache.read_text())
-        return dict(stored["found"]) if stored["boot"] == _boot() else {}
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}
-
-
-def _boot() -> str:
-    return _BOOT_ID.read_text().strip()
+def _cache(image: Image) -> str:
+    return f"{CACHE}.{image.digest[:12]}"

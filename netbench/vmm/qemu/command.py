@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from netbench.hosts.base import Host
 from netbench.hosts.host_wrappers import confined
-from netbench.hosts.trusted_code import module_command, source_command
+from netbench.hosts.remote_code import program_command
+from netbench.hosts.trusted_code import module_command
 from netbench.images.recipe import load_recipe
 from netbench.vmm.qemu import open_nics
 
@@ -16,7 +18,7 @@ GUEST_AGENT_PORT = "org.qemu.guest_agent.0"
 VHOST_DEVICE = Path("/dev/vhost-net")
 SSH_NIC_MAC = "02:6e:62:ff:ff:fe"
 
-NOBODY = 65534  # user and group that own nothing (the kernel's overflowuid)
+NO_OWNER = 65534  # user and group that own nothing (the kernel's overflowuid)
 _SANDBOX = "on,obsolete=deny,spawn=deny,resourcecontrol=deny"
 
 _ACCELERATION = {"tcg": ("tcg,thread=multi", "max"), "kvm": ("kvm", "host")}
@@ -90,7 +92,7 @@ class Confinement:
 CONFINEMENTS = tuple(
     Confinement(sandbox, user)
     for sandbox in (True, False)
-    for user in (("-run-with", f"user={NOBODY}:{NOBODY}"), ("-runas", f"{NOBODY}:{NOBODY}"), ())
+    for user in (("-run-with", f"user={NO_OWNER}:{NO_OWNER}"), ("-runas", f"{NO_OWNER}:{NO_OWNER}"), ())
 )
 
 
@@ -113,36 +115,16 @@ class VirtualMachine:
     confinement: Confinement = Confinement()
 
 
-@dataclass(frozen=True, slots=True)
 class RunFiles:
-    """The paths of a running guest's sockets and of QEMU's process id."""
+    """The paths of a running guest's files: sockets, unless a comment says otherwise."""
 
-    directory: Path
-
-    @property
-    def monitor(self) -> Path:
-        """The socket of QMP."""
-        return self.directory / "qmp"
-
-    @property
-    def channel(self) -> Path:
-        """The socket behind the guest's serial port for its agent."""
-        return self.directory / "agent"
-
-    @property
-    def console(self) -> Path:
-        """The socket behind its console, if libvirt starts it."""
-        return self.directory / "console"
-
-    @property
-    def nvram(self) -> Path:
-        """The UEFI variables of a guest that is a copy of a libvirt domain."""
-        return self.directory / "nvram"
-
-    @property
-    def pid(self) -> Path:
-        """QEMU's process id, as text."""
-        return self.directory / "pid"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.monitor = directory / "qmp"
+        self.channel = directory / "agent"  # behind the guest's serial port for its agent
+        self.console = directory / "console"  # only if libvirt starts the guest
+        self.nvram = directory / "nvram"  # UEFI variables of a guest that is a copy of a libvirt domain
+        self.pid = directory / "pid"  # QEMU's process id, as text
 
 
 def qemu_program() -> str:
@@ -150,13 +132,14 @@ def qemu_program() -> str:
     return f"qemu-system-{platform.machine()}"
 
 
-def qemu_command(machine: VirtualMachine, files: RunFiles, *, is_here: bool = True) -> list[str]:
-    """Return the foreground command that starts it, on this machine or on one without netbench."""
+def qemu_command(machine: VirtualMachine, files: RunFiles, host: Host | None = None) -> list[str]:
+    """Return the foreground command that starts it on a host; None: in a plan for this machine."""
     command = [qemu_program(), *_options(machine, files)]
     # All NICs of a machine are attached the same way.
     if ends := [nic.cable or f"macvtap:{nic.tap}" for nic in machine.nics if nic.cable or nic.macvtap]:
-        start = module_command(open_nics.__name__) if is_here else source_command(open_nics)
-        command = [*start, *ends, "--", *command]
+        arguments = (*ends, "--", *command)
+        opener = open_nics.__name__
+        command = program_command(host, open_nics, *arguments) if host else module_command(opener, *arguments)
     return confined(command, machine.host_cpus, machine.cgroup_procs)
 
 

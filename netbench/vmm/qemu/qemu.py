@@ -3,16 +3,15 @@
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.errors import MissingError, UsageError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host, exists, run_checked
-from netbench.hosts.host_wrappers import MonitoredHost, outside
+from netbench.hosts.host_wrappers import outside
 from netbench.hosts.ssh import SshGuest, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import brought, require_in_vm
@@ -20,12 +19,13 @@ from netbench.linux.changes import AddRunDirectory, Change, SetUp
 from netbench.linux.requirements import IN_NETNS, ON_VETH, Facility, Feature, Probes, Requirement, Tool, require_on_host
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.attachment import Attachment, Macvtap, Tap
-from netbench.vmm.base import CableEnd, GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm, on_vm
+from netbench.vmm.attachment import Attachment, macvtap, tap
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm, on_vm
+from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.qemu.acceleration import Acceleration, choose, kvm_remedy, recall_kvm, try_kvm
 from netbench.vmm.qemu.command import (
     CONFINEMENTS,
-    NOBODY,
+    NO_OWNER,
     VHOST_DEVICE,
     Confinement,
     DiskBoot,
@@ -39,13 +39,12 @@ from netbench.vmm.qemu.command import (
 )
 from netbench.vmm.qemu.guest_agent import GuestAgentHost, QmpConnection
 from netbench.vmm.qemu.options import NIC_KINDS, GuestAgentChannel, QemuOptions, SshChannel
-from netbench.vmm.qemu.process import QemuMachine, QemuProcess
+from netbench.vmm.qemu.process import QemuGuest
 
 _PACKAGES = {"qemu-system-x86_64": "qemu-system-x86", "qemu-system-aarch64": "qemu-system-arm"}
 _PINNING = ("the whole guest", "each vCPU", "other threads")
 _PLANNED_SSH_PORT = 2222
 _CABLED = {"virtio": "virtio-net-pci"}  # QEMU's name for a model of a cabled NIC
-_EMULATED_QUIET_TIME_S = 0.2  # a tap's queue holds 1000 frames, and an emulated guest is slow
 
 
 def find_vhost(_: str) -> str:
@@ -55,59 +54,13 @@ def find_vhost(_: str) -> str:
     return str(VHOST_DEVICE)
 
 
-class QemuGuest(RunningGuest):
-    """A running virtual machine."""
-
-    def __init__(self, spec: GuestSpec, process: QemuMachine, connection: Connection, facts: dict[str, str]) -> None:
-        super().__init__(spec)
-        self._process = process
-        self._connection = connection
-        self._facts = facts
-        self.virtualisation = Virtualisation.HARDWARE
-        if "emulated" in facts:
-            self.virtualisation = Virtualisation.FULL
-            self.quiet_time_s = _EMULATED_QUIET_TIME_S
-
-    def await_answer(self, limit_s: float) -> None:
-        MonitoredHost(self._connection, self._process.death_just_now).await_answer(limit_s, self._process.hopeless)
-
-    def host(self, gone: type[TestbedError] = TestbedError) -> Host:
-        return MonitoredHost(self._connection, self._process.death_just_now, gone)
-
-    def death(self) -> str:
-        return self._process.trouble()
-
-    def clocks(self) -> tuple[int, int]:
-        return self._connection.clocks() if isinstance(self._connection, AgentHost) else super().clocks()
-
-    def set_link(self, interface: str, *, up: bool) -> None:
-        self._process.set_link([end.interface for end in self.spec.cables].index(interface), up=up)
-
-    def cpu_s(self) -> float:
-        return self._process.cpu_s()
-
-    def memory_bytes(self) -> int | None:
-        return self._process.memory_bytes()
-
-    def console(self) -> str:
-        return self._process.console()
-
-    def facts(self) -> dict[str, str]:
-        return self._facts
-
-    def stop(self) -> None:
-        """Close the connection, then end the process, even if the first fails."""
-        with ExitStack() as stack:
-            stack.callback(self._process.stop)
-            stack.callback(self._connection.close)
-
-
 class Qemu(Vmm):
     """A guest under QEMU, with KVM where it works: its virtual NICs are bridged to NICs of the machine through taps.
 
     Its entitlement applies to all threads of QEMU; the option `pin` overrides the CPUs of the threads it names.
     """
 
+    options: QemuOptions
     Options: ClassVar[type[GuestOptions]] = QemuOptions
     runs_hosts: ClassVar[bool] = True
     kinds = (Virtualisation.FULL, Virtualisation.HARDWARE)
@@ -153,102 +106,93 @@ class Qemu(Vmm):
         bring_up_s=20.0, trial_s=3.0, idle_s=0.3, load_s=3.0, worker_s=0.3
     )
 
-    def __init__(self, options: QemuOptions) -> None:
-        super().__init__(options)
-        self._options = options
-
     def check(self, paths: Sequence[StreamPath]) -> None:
         """Raise UsageError for CPUs that this machine lacks, and for a disk image or key that does not exist."""
+        options = self.options
         if on_vm(paths):
-            if self._options.is_disk:
+            if options.is_disk:
                 raise UsageError("image: a VM that is a host has no disk images; use a guest image of netbench")
             return  # the CPUs of the VM are checked there
-        missing = sorted(set(self._options.pin.cpus) - set(present_cpus()))
-        if missing:
-            raise UsageError(f"pin: this machine has no CPU {missing[0]}; it has {', '.join(map(str, present_cpus()))}")
-        disk = Path(self._options.image)
-        if self._options.is_disk and not disk.is_file():
-            raise UsageError(f"image: there is no disk image {disk}")
-        if isinstance(self._options.channel, SshChannel) and not Path(self._options.channel.key).is_file():
-            raise UsageError(f"channel: there is no key {self._options.channel.key}")
+        present = sorted(os.sched_getaffinity(0))
+        if missing := sorted(set(options.pin.cpus) - set(present)):
+            raise UsageError(f"pin: this machine has no CPU {missing[0]}; it has {', '.join(map(str, present))}")
+        if options.is_disk and not Path(options.image).is_file():
+            raise UsageError(f"image: there is no disk image {Path(options.image)}")
+        if isinstance(options.channel, SshChannel) and not Path(options.channel.key).is_file():
+            raise UsageError(f"channel: there is no key {options.channel.key}")
 
     def needs(self) -> frozenset[str]:
-        needs = {qemu_program()}
-        if not self._options.is_disk:
-            needs.add(f"image:{self._options.image}")
-        elif isinstance(self._options.channel, SshChannel):
-            needs.add("ssh")
-        if self._options.accelerator == "kvm":
-            needs.add("kvm")
-        return frozenset(needs | ({"vhost"} if self._options.vhost == "on" else set()))
+        options = self.options
+        needs = {
+            f"image:{options.image}": not options.is_disk,
+            "ssh": isinstance(options.channel, SshChannel),
+            "kvm": options.accelerator == "kvm",
+            "vhost": options.vhost == "on",
+        }
+        return frozenset({qemu_program(), *(name for name, needed in needs.items() if needed)})
 
     @property
     def virtualisation(self) -> Virtualisation | None:
         decided = {"tcg": Virtualisation.FULL, "kvm": Virtualisation.HARDWARE}
-        return decided.get(self._options.accelerator)
-
-    @property
-    def nic_model(self) -> str:
-        return self._options.nic
+        return decided.get(self.options.accelerator)
 
     def attachment(self, spec: GuestSpec) -> Attachment:
-        return Macvtap() if self._options.attachment == "macvtap" else Tap(self._options.queues)
+        return macvtap() if self.options.attachment == "macvtap" else tap(self.options.queues)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))
-        if spec.netns and isinstance(self._options.channel, SshChannel):
+        if spec.netns and isinstance(self.options.channel, SshChannel):
             yield SetUp(spec.netns, "lo")  # QEMU forwards one of its ports to the guest
 
     def command(self, spec: GuestSpec) -> str:
-        machine = self._machine(spec, self._options.accelerator, self._boot(_PLANNED_SSH_PORT))
+        machine = self._machine(spec, self.options.accelerator, self._boot(_PLANNED_SSH_PORT))
         return shlex.join(qemu_command(replace(machine, confinement=CONFINEMENTS[0]), RunFiles(spec.directory)))
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
-        options, files = self._options, RunFiles(spec.directory)
+        options = self.options
         self._prepare(host)
         image = DEFAULT_IMAGE if options.is_disk else options.image
         acceleration = choose(options.accelerator, host, spec.directory, image)
         port = free_port(host) if isinstance(options.channel, SshChannel) else 0
         machine = self._machine(spec, acceleration.accelerator, self._boot(port, host), host)
         machine = replace(machine, confinement=confinement(host))
-        process = QemuProcess(machine, files)
-        try:
-            process.start(host)
-            process.pin(options.pin.vcpus, options.pin.io)
-            connection = self._connection(spec, host, process, files, port)
-            return QemuGuest(spec, process, connection, self._facts(spec, host, acceleration, machine.confinement))
-        except BaseException:  # Ctrl-C too: QEMU must not stay behind
-            process.stop()
-            raise
+        guest = QemuGuest(spec, machine, host)
+        with stopped_on_error(guest):
+            guest.start()
+            guest.pin(options.pin.vcpus, options.pin.io)
+            connection = self._connection(guest, host, port)
+            guest.connect_by(connection, self._facts(spec, host, acceleration, machine.confinement))
+        return guest
 
     def _prepare(self, host: Host) -> None:
-        """Check a host that is another machine, and load modules in a VM of netbench; MissingError without QEMU."""
-        if is_own_vm(host):
-            require_in_vm(host, "lab", qemu_program())
-            # One by one: the module for another CPU fails, and the others must still be loaded.
-            for module in ("kvm_amd", "kvm_intel", "vhost_net"):
-                host.run(["modprobe", "-q", module])
-        elif not host.shares_files:
+        """Load modules in a VM of netbench; MissingError where the host has no QEMU."""
+        if not is_own_vm(host):
             require_on_host(outside(host), (need for need in self.may_need if need.name == qemu_program()))
+            return
+        require_in_vm(host, "lab", qemu_program())
+        # One by one: the module for another CPU fails, and the others must still be loaded.
+        for module in ("kvm_amd", "kvm_intel", "vhost_net"):
+            host.run(["modprobe", "-q", module])
 
     def _machine(
         self, spec: GuestSpec, accelerator: str, boot: KernelBoot | DiskBoot, host: Host | None = None
     ) -> VirtualMachine:
         """Return the machine for a guest on a host; `host` is None in a plan."""
-        options, own = self._options, (spec.host_cpus, spec.cgroup_procs)
+        options, own = self.options, (spec.host_cpus, spec.cgroup_procs)
         nics = self._nics(spec, host)
         return VirtualMachine(spec.name, boot, accelerator, options.cpus, options.memory, nics, *own)
 
     def _nics(self, spec: GuestSpec, host: Host | None) -> tuple[VirtualNic, ...]:
-        options, vhost = self._options, self._use_vhost(host)
-        how = options.nic, options.queues, vhost, options.attachment == "macvtap"
-        return (
-            *(VirtualNic(nic.interface, nic.mac, *how) for nic in spec.nics),
-            *(VirtualNic("", end.mac, _CABLED.get(end.model, end.model), cable=_cable(end)) for end in spec.cables),
-        )
+        options = self.options
+        how = options.nic, options.queues, self._use_vhost(host), options.attachment == "macvtap"
+        nics = [VirtualNic(nic.interface, nic.mac, *how) for nic in spec.nics]
+        for end in spec.cables:
+            cable = f"{'listen' if end.listens else 'connect'}:{end.socket}"
+            nics.append(VirtualNic("", end.mac, _CABLED.get(end.model, end.model), cable=cable))
+        return tuple(nics)
 
     def _boot(self, ssh_port: int, host: Host | None = None) -> KernelBoot | DiskBoot:
-        options = self._options
+        options = self.options
         if options.is_disk:
             port = ssh_port if isinstance(options.channel, SshChannel) else None
             return DiskBoot(Path(options.image), options.disk_format, port)
@@ -258,35 +202,38 @@ class Qemu(Vmm):
         return KernelBoot(image.kernel, image.initrd, image.hypervisor)
 
     def _use_vhost(self, host: Host | None) -> bool:
-        wanted, device = self._options.vhost, str(VHOST_DEVICE)
-        if wanted != "auto" or self._options.nic != "virtio-net-pci":
-            return wanted == "on"
-        return VHOST_DEVICE.exists() if host is None else exists(host, device)
+        if self.options.vhost != "auto" or self.options.nic != "virtio-net-pci":
+            return self.options.vhost == "on"
+        return VHOST_DEVICE.exists() if host is None else exists(host, str(VHOST_DEVICE))
 
-    def _connection(self, spec: GuestSpec, host: Host, process: QemuProcess, files: RunFiles, port: int) -> Connection:
-        match self._options.channel:
+    def _connection(self, guest: QemuGuest, host: Host, port: int) -> Connection:
+        spec = guest.spec
+        match self.options.channel:
             case SshChannel(user=user, key=key, host_key=host_key):
-                return SshGuest(spec.name, spec.title, host, files.directory, port, user, Path(key), host_key)
+                return SshGuest(spec.name, spec.title, host, spec.directory, port, user, Path(key), host_key)
             case GuestAgentChannel():
                 whose = f"{spec.title}: its guest agent"
                 return GuestAgentHost(
-                    spec.name, spec.title, lambda: QmpConnection(whose, process.connect(), greets=False)
+                    spec.name, spec.title, lambda: QmpConnection(whose, guest.channel(), greets=False)
                 )
             case None:
-                return AgentHost(spec.name, AgentChannel(spec.title, process.connect()))
+                return AgentHost(spec.name, AgentChannel(spec.title, guest.channel()))
 
     def _facts(self, spec: GuestSpec, host: Host, acceleration: Acceleration, confined: Confinement) -> dict[str, str]:
-        options = self._options
-        facts = {"accelerator": acceleration.accelerator}
-        if acceleration.emulated:
-            facts["emulated"] = acceleration.why
-        facts["qemu"] = qemu_version(host, qemu_program())
-        facts["image"] = options.image if options.is_disk else _image_name(options.image)
-        facts |= self._facts_of_nics(spec, host)
-        return {**facts, "cpus": str(options.cpus), "memory": f"{options.memory} MiB", "confined": str(confined)}
+        options = self.options
+        return {
+            "accelerator": acceleration.accelerator,
+            **({"emulated": acceleration.why} if acceleration.emulated else {}),
+            "qemu": qemu_version(host, qemu_program()),
+            "image": options.image if options.is_disk else find_image(options.image).fact,
+            **self._facts_of_nics(spec, host),
+            "cpus": str(options.cpus),
+            "memory": f"{options.memory} MiB",
+            "confined": str(confined),
+        }
 
     def _facts_of_nics(self, spec: GuestSpec, host: Host) -> dict[str, str]:
-        options = self._options
+        options = self.options
         if spec.cables:
             return {"nics": ", ".join(f"{end.interface} {end.model}" for end in spec.cables)}
         if not spec.nics:
@@ -304,27 +251,11 @@ def qemu_version(host: Host, program: str) -> str:
 
 def confinement(host: Host) -> Confinement:
     """Return the best confinement that QEMU on this host accepts before it starts a guest."""
-    users = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "true"]
+    users = ["setpriv", f"--reuid={NO_OWNER}", f"--regid={NO_OWNER}", "--clear-groups", "true"]
     has_user = host.run(users).exit_code == 0  # a container may lack that user
 
-    for candidate in CONFINEMENTS:
-        if (has_user or not candidate.user) and (
-            host.run([qemu_program(), *candidate.options, "-M", "help"]).exit_code == 0
-        ):
-            return candidate
-    return Confinement()
+    def is_accepted(candidate: Confinement) -> bool:
+        command = [qemu_program(), *candidate.options, "-M", "help"]
+        return (has_user or not candidate.user) and host.run(command).exit_code == 0
 
-
-def present_cpus() -> list[int]:
-    """Return the CPUs of this machine that threads may be bound to."""
-    return sorted(os.sched_getaffinity(0))
-
-
-def _cable(end: CableEnd) -> str:
-    return f"{'listen' if end.listens else 'connect'}:{end.socket}"
-
-
-def _image_name(name: str) -> str:
-    """Return the name of one of netbench's guest images, and the beginning of its digest."""
-    image = find_image(name)
-    return f"{image.name} {image.digest[:12]}"
+    return next(filter(is_accepted, CONFINEMENTS), Confinement())

@@ -1,126 +1,100 @@
-"""A running guest under VirtualBox: its processes, and the connection to its agent."""
+"""A guest under VirtualBox: its options, the command that makes it, its processes, and its agent."""
 
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
 
 from netbench.errors import TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Completed, Host, Process, exists
 from netbench.hosts.clock import wait_until
-from netbench.hosts.host_wrappers import MonitoredHost, NamespaceHost, confined, outside
+from netbench.hosts.host_wrappers import NamespaceHost, confined
 from netbench.hosts.pipes import Tail, end
 from netbench.hosts.relay import connect
-from netbench.linux.proc import parse_process, parse_pss
-from netbench.vmm.base import GuestSpec, RunningGuest
-from netbench.vmm.qemu.process import LAST_WORDS_S, plain, trouble_in
+from netbench.images.library import DEFAULT_IMAGE
+from netbench.model.fields import Memory, Vcpus
+from netbench.model.virtualisation import NicKind
+from netbench.vmm.base import ISOLATED, GuestOptions, GuestSpec
+from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, plain, troubles_in
+from netbench.vmm.qemu.options import switch
 
 # The script that starts a guest; it is copied to the guest's machine.
 SCRIPT = Path(__file__).with_name("guest.sh")
-# I/O address and interrupt of the guest's two serial ports, as on a PC.
+# I/O address and interrupt of the guest's two serial ports, as on a PC: the console, and that of its agent.
 _CONSOLE_PORT, _AGENT_PORT = ("0x3f8", "4"), ("0x2f8", "3")
 # For the guest's kernel. An emulated CPU on a busy host can be too slow for the timer check, which then panics.
 KERNEL_WORDS = "console=ttyS0,115200 quiet panic=-1 no_timer_check netbench.channel=/dev/ttyS1"
 
-
-@dataclass(frozen=True, slots=True)
-class BridgedNic:
-    """A NIC of a guest that VirtualBox bridges to an interface of its machine. `model` is virtio or 82540EM."""
-
-    interface: str
-    mac: str
-    model: str
+NIC_KINDS: Mapping[str, NicKind] = {"virtio": "paravirtual", "82540EM": "emulated"}
 
 
-@dataclass(frozen=True, slots=True)
-class BoxFiles:
-    """The paths of a running guest's files on its machine."""
+class VirtualBoxOptions(GuestOptions):
+    """A guest that forwards between two virtual NICs per stream.
 
-    directory: Path
-
-    @property
-    def script(self) -> Path:
-        """SCRIPT, on the machine."""
-        return self.directory / SCRIPT.name
-
-    @property
-    def pid(self) -> Path:
-        """The process id of the ancestor of all its processes, as text."""
-        return self.directory / "pid"
-
-    @property
-    def console(self) -> Path:
-        """The output of its first serial port."""
-        return self.directory / "console"
-
-    @property
-    def channel(self) -> Path:
-        """The socket behind its second serial port, which its agent serves."""
-        return self.directory / "agent"
-
-
-@dataclass(frozen=True, slots=True)
-class VirtualBoxStart:
-    """A guest to be started.
-
-    All its threads run on `host_cpus` (empty: any) and in the control group of the file `cgroup_procs`.
+    `cpu_cap` is the part of a CPU that each vCPU may use, in percent. With `auto`, `nested_paging` is off and
+    `paravirt_provider` is `none` if QEMU emulates the CPU of its machine, because a guest would hang otherwise.
+    Elsewhere they are `on` and `default`, VirtualBox's own. `image` is the name of a guest image made by `netbench
+    image build`. Memory is rounded to MiB.
     """
 
-    name: str
-    nics: tuple[BridgedNic, ...] = ()
-    cpus: int = 1
-    memory_mib: int = 256
-    cpu_cap: int = 100
-    nested_paging: str = "on"
-    paravirt_provider: str = "default"
-    host_cpus: tuple[int, ...] = ()
-    cgroup_procs: str = ""
+    nic: Literal["virtio", "82540EM"] = "virtio"
+    cpus: Vcpus = 1
+    memory: Memory = 256
+    cpu_cap: Annotated[int, Field(strict=True, ge=1, le=100)] = 100
+    nested_paging: Annotated[Literal["auto", "on", "off"], BeforeValidator(switch)] = "auto"
+    paravirt_provider: Literal["auto", "none", "default", "legacy", "minimal", "hyperv", "kvm"] = "auto"
+    image: Annotated[str, Field(pattern=r"^[^/]+$")] = DEFAULT_IMAGE
+
+    def resolved(self, *, emulated: bool) -> "VirtualBoxOptions":
+        """Return the same without `auto`, on a machine whose CPU may be `emulated`."""
+        chosen = {"nested_paging": "off" if emulated else "on", "paravirt_provider": "none" if emulated else "default"}
+        return self.model_copy(update={key: value for key, value in chosen.items() if getattr(self, key) == "auto"})
 
 
-def box_command(box: VirtualBoxStart, files: BoxFiles, disc: str) -> list[str]:
-    """Return the foreground command that starts it from a CD image; all its processes end with the command.
+def box_command(spec: GuestSpec, options: VirtualBoxOptions, disc: str) -> list[str]:
+    """Return the foreground command that starts a guest from a CD image; all its processes end with the command.
 
-    It must run in the network namespace of the interfaces that the NICs are bridged to.
+    It must run in the network namespace of the interfaces that the NICs are bridged to. The file `pid` in the guest's
+    directory gets the id of their common ancestor.
     """
-    apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    script = ["sh", str(files.script), str(files.directory), box.name, disc]
-    started = confined([*apart, *script, *_options(box, files)], box.host_cpus, box.cgroup_procs)
-    return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(files.pid), *started]
+    own = spec.directory
+    script = ["sh", str(own / SCRIPT.name), str(own), spec.name, disc]
+    started = confined([*ISOLATED, *script, *_settings(spec, options)], spec.host_cpus, spec.cgroup_procs)
+    return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(own / "pid"), *started]
 
 
-def box_summary(box: VirtualBoxStart, files: BoxFiles, disc: str) -> str:
+def box_summary(spec: GuestSpec, options: VirtualBoxOptions, disc: str) -> str:
     """Return the same for readers: the options that the VM is made with."""
-    words = " ".join(_options(box, files))
-    return f"VBoxManage modifyvm {box.name} {words} && VBoxHeadless --startvm {box.name} # from {disc}"
+    words = " ".join(_settings(spec, options))
+    return f"VBoxManage modifyvm {spec.name} {words} && VBoxHeadless --startvm {spec.name} # from {disc}"
 
 
-def _options(box: VirtualBoxStart, files: BoxFiles) -> Iterator[str]:
+def _settings(spec: GuestSpec, options: VirtualBoxOptions) -> Iterator[str]:
     """Yield the options of `VBoxManage modifyvm` (VirtualBox User Manual, VBoxManage)."""
-    yield from ("--memory", str(box.memory_mib), "--cpus", str(box.cpus))
-    yield from ("--cpu-execution-cap", str(box.cpu_cap))
-    yield from ("--nested-paging", box.nested_paging, "--paravirt-provider", box.paravirt_provider)
+    yield from ("--memory", str(options.memory), "--cpus", str(options.cpus))
+    yield from ("--cpu-execution-cap", str(options.cpu_cap))
+    yield from ("--nested-paging", options.nested_paging, "--paravirt-provider", options.paravirt_provider)
     yield from ("--graphicscontroller", "none", "--audio-enabled", "off", "--rtc-use-utc", "on")
     yield from ("--boot1", "dvd", "--boot2", "none", "--boot3", "none", "--boot4", "none")
-    yield from ("--uart1", *_CONSOLE_PORT, "--uart-mode1", "file", str(files.console))
-    yield from ("--uart2", *_AGENT_PORT, "--uart-mode2", "server", str(files.channel))
-    for number, nic in enumerate(box.nics, start=1):
+    yield from ("--uart1", *_CONSOLE_PORT, "--uart-mode1", "file", str(spec.directory / "console"))
+    yield from ("--uart2", *_AGENT_PORT, "--uart-mode2", "server", str(spec.directory / "agent"))
+    for number, nic in enumerate(spec.nics, start=1):
         yield from (f"--nic{number}", "bridged", f"--bridge-adapter{number}", nic.interface)
-        yield from (f"--nic-type{number}", nic.model, f"--mac-address{number}", nic.mac.replace(":", ""))
+        yield from (f"--nic-type{number}", options.nic, f"--mac-address{number}", nic.mac.replace(":", ""))
         # Receive frames to other addresses too, as forwarding requires.
         yield from (f"--nic-promisc{number}", "allow-all")
 
 
 # Each poll of a machine with an emulated CPU takes some of its CPU time.
 _POLL_S = 1.0
-_LOOK_AGAIN_S = 3.0
+_CONSOLE_EVERY_S = 3.0
 _END_S = 20.0
-# A guest of VirtualBox on an emulated CPU is slow.
-_QUIET_TIME_S = 0.5
-# There a command takes seconds, and its output comes over a serial line.
+# On an emulated CPU a command takes seconds, and its output comes over a serial line.
 _PATIENCE = 6
 
 
@@ -131,23 +105,24 @@ class PatientHost(AgentHost):
         return super().run(argv, stdin=stdin, timeout_s=_PATIENCE * timeout_s)
 
 
-class VirtualBoxGuest(RunningGuest):
+class VirtualBoxGuest(ConnectedGuest):
     """A virtual machine, from its start to stop(), with all VirtualBox processes that serve it."""
 
-    quiet_time_s = _QUIET_TIME_S
+    quiet_time_s = 0.5  # slow on an emulated CPU
     process: Process
 
-    def __init__(self, spec: GuestSpec, host: Host, box: VirtualBoxStart, disc: str, facts: Mapping[str, str]) -> None:
-        super().__init__(spec)
-        self._machine = outside(host)
-        self._files = BoxFiles(spec.directory)
-        self._facts = dict(facts)
-        self._connection: AgentHost | None = None
-        self._pid = 0  # of VBoxHeadless, once it is needed
+    def __init__(
+        self, spec: GuestSpec, host: Host, options: VirtualBoxOptions, disc: str, facts: Mapping[str, str]
+    ) -> None:
+        super().__init__(spec, host)
+        self._directory = spec.directory
+        self._facts = facts
+        self._headless_pid = 0  # of VBoxHeadless, once it is needed
         self._written = ""
-        self._look_again = 0.0  # by time.monotonic()
-        self._machine.write(str(self._files.script), SCRIPT.read_text())
-        self.process = NamespaceHost(self._machine, spec.own_netns).spawn(box_command(box, self._files, disc))
+        self._next_look = 0.0  # by time.monotonic()
+        self._machine.write(str(self._directory / SCRIPT.name), SCRIPT.read_text())
+        isolated = NamespaceHost(self._machine, spec.own_netns)
+        self.process = isolated.spawn(box_command(spec, options, disc))
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         self._output = [Tail(self.process.stderr), Tail(self.process.stdout)]
@@ -155,92 +130,56 @@ class VirtualBoxGuest(RunningGuest):
     def await_answer(self, limit_s: float) -> None:
         """Return once its agent answers; TestbedError when it does not, or as soon as it cannot any more."""
         until = time.monotonic() + limit_s
-        channel = str(self._files.channel)
+        channel = str(self._directory / "agent")
         if not wait_until(lambda: exists(self._machine, channel) or bool(self.death()), limit_s, _POLL_S):
             raise TestbedError(f"{self.spec.title}: VirtualBox did not start it within {limit_s:g} s")
         if death := self.death():
             raise TestbedError(death)
-        self._connection = PatientHost(self.spec.name, AgentChannel(self.spec.title, connect(self._machine, channel)))
-        left_s = max(0.0, until - time.monotonic())
+        agent = AgentChannel(self.spec.title, connect(self._machine, channel))
+        self.connect_by(PatientHost(self.spec.name, agent), self._facts)
         try:
-            MonitoredHost(self._connection, self.death_just_now).await_answer(left_s, self._hopeless)
+            super().await_answer(max(0.0, until - time.monotonic()))
         except TestbedError as error:
-            if self.death() or self._hopeless():
+            if self.death() or troubles_in(self._written):
                 raise
-            last = self.console().splitlines()[-1:]
-            output = f"last line of its console: {last[0]}" if last else "its console is empty"
+            last = self._last_words()
+            output = f"last line of its console: {last}" if last else "its console is empty"
             raise TestbedError(f"{error}; {output}") from error
-
-    def host(self, gone: type[TestbedError] = TestbedError) -> Host:
-        if self._connection is None:
-            raise gone(f"{self.spec.title} was not waited for")
-        return MonitoredHost(self._connection, self.death_just_now, gone)
 
     def death(self) -> str:
         code = self.process.poll()
         if code is None:
             return ""
-        words = self._last_words()
+        output = [line for tail in self._output for line in tail.text(LAST_WORDS_S).splitlines() if line.strip()]
+        # unshare reports only that the others were killed.
+        lines = [line for line in output if not line.startswith("unshare:")]
+        words = ([line for line in lines if "error" in line.lower()] or lines[-1:] or [""])[0]
         return f"{self.spec.title}: VirtualBox ended with exit code {code}" + (f": {words}" if words else "")
 
-    def death_just_now(self) -> str:
-        """Return `death` after a sign of it was seen: waits a moment for VirtualBox to end."""
-        with suppress(subprocess.TimeoutExpired):  # it is alive
-            self.process.wait(LAST_WORDS_S)
-        return self.death()
-
-    def cpu_s(self) -> float:
-        """Return the CPU time of VBoxHeadless on its machine, in seconds, kernel and user (proc_pid_stat(5))."""
-        try:
-            return parse_process(self._of_process("stat")).cpu_s
-        except (TestbedError, ValueError) as error:
-            raise TestbedError(
-                self.death_just_now() or f"{self.spec.title}: its CPU time cannot be read: {error}"
-            ) from error
-
-    def memory_bytes(self) -> int | None:
-        try:
-            return parse_pss(self._of_process("smaps_rollup"))
-        except (TestbedError, ValueError):
-            return None
+    def hopeless(self) -> str:
+        """Return why it will never answer, empty while it still may; called several times a second."""
+        if time.monotonic() <= self._next_look:
+            return self.death()
+        self._next_look = time.monotonic() + _CONSOLE_EVERY_S
+        return super().hopeless()
 
     def console(self) -> str:
         with suppress(TestbedError):  # its machine has gone, or it was ended: keep the last output
-            self._written = plain(self._machine.read(str(self._files.console)))
+            self._written = plain(self._machine.read(str(self._directory / "console")))
         return self._written
-
-    def facts(self) -> dict[str, str]:
-        return self._facts
 
     def stop(self) -> None:
         self.console()
         try:
-            if self._connection is not None:
-                self._connection.close()
+            super().stop()
         finally:
             self.process.kill()
             end(self.process, _END_S)
 
-    def _of_process(self, file: str) -> str:
-        """Return a file in the /proc directory of VBoxHeadless, unshare's first child, on its machine."""
-        if not self._pid:
-            top = self._machine.read(str(self._files.pid)).strip()
-            self._pid = int(self._machine.read(f"/proc/{top}/task/{top}/children").split()[0])
-        return self._machine.read(f"/proc/{self._pid}/{file}")
-
-    def _hopeless(self) -> str:
-        """Return why it will never answer, empty while it still may; called several times a second."""
-        if death := self.death():
-            return death
-        if time.monotonic() > self._look_again:
-            self.console()
-            self._look_again = time.monotonic() + _LOOK_AGAIN_S
-        trouble = trouble_in(self._written)
-        return f"{self.spec.title}: {trouble}" if trouble else ""
-
-    def _last_words(self) -> str:
-        output = [line for tail in self._output for line in tail.text(LAST_WORDS_S).splitlines() if line.strip()]
-        # unshare reports only that the others were killed.
-        lines = [line for line in output if not line.startswith("unshare:")]
-        errors = [line for line in lines if "error" in line.lower()]
-        return (errors or lines[-1:] or [""])[0]
+    @property
+    def _pid(self) -> int:
+        """The process id of VBoxHeadless, unshare's first child."""
+        if not self._headless_pid:
+            top = self._machine.read(str(self._directory / "pid")).strip()
+            self._headless_pid = int(self._machine.read(f"/proc/{top}/task/{top}/children").split()[0])
+        return self._headless_pid

@@ -1,56 +1,24 @@
 """VMM `virtualbox`: guests under VirtualBox."""
 
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import BeforeValidator, Field
+from typing import ClassVar
 
 from netbench.errors import MissingError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.host_wrappers import outside
 from netbench.hosts.trusted_code import search_path
-from netbench.images.library import DEFAULT_IMAGE, find_image
+from netbench.images.library import find_image
 from netbench.images.on_host import require_in_vm
 from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp
 from netbench.linux.requirements import Facility, Tool
-from netbench.model.fields import Memory, Vcpus
-from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
+from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm
 from netbench.vmm.boot_disc import LOADER, disc_of
-from netbench.vmm.qemu.options import switch
-from netbench.vmm.virtualbox.guest import (
-    KERNEL_WORDS,
-    BoxFiles,
-    BridgedNic,
-    VirtualBoxGuest,
-    VirtualBoxStart,
-    box_summary,
-)
-
-NIC_KINDS: Mapping[str, NicKind] = {"virtio": "paravirtual", "82540EM": "emulated"}
-
-
-class VirtualBoxOptions(GuestOptions):
-    """A guest that forwards between two virtual NICs per stream.
-
-    `cpu_cap` is the part of a CPU that each vCPU may use, in percent. With `auto`, `nested_paging` is off and
-    `paravirt_provider` is `none` if QEMU emulates the CPU of its machine, because a guest would hang otherwise.
-    Elsewhere they are `on` and `default`, VirtualBox's own. `image` is the name of a guest image made by `netbench
-    image build`. Memory is rounded to MiB.
-    """
-
-    nic: Literal["virtio", "82540EM"] = "virtio"
-    cpus: Vcpus = 1
-    memory: Memory = 256
-    cpu_cap: Annotated[int, Field(strict=True, ge=1, le=100)] = 100
-    nested_paging: Annotated[Literal["auto", "on", "off"], BeforeValidator(switch)] = "auto"
-    paravirt_provider: Literal["auto", "none", "default", "legacy", "minimal", "hyperv", "kvm"] = "auto"
-    image: Annotated[str, Field(pattern=r"^[^/]+$")] = DEFAULT_IMAGE
-
+from netbench.vmm.virtualbox.guest import KERNEL_WORDS, NIC_KINDS, VirtualBoxGuest, VirtualBoxOptions, box_summary
 
 _PROGRAMS = ("VBoxManage", "VBoxHeadless")
 _DEVICE = Path("/dev/vboxdrv")
@@ -78,31 +46,13 @@ def find_loader(_: str) -> str:
     return LOADER[0]
 
 
-@dataclass(frozen=True, slots=True)
-class BridgedVeth(Attachment):
-    """A pair of virtual Ethernet interfaces; VirtualBox bridges the guest's NIC to the end in a separate namespace.
-
-    That end has a MAC address of its own in addition to the guest's.
-    """
-
-    kind: ClassVar[str] = "veth"
-    needs: ClassVar[frozenset[str]] = frozenset({"veth", "netns"})
-
-    guest_netns: str
-
-    def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
-        """Yield the changes that add the pair and set its far end up, which VirtualBox does not do."""
-        beside = f"02:6e:69{mac[8:]}"
-        yield AddVeth(netns, interface, host_mac(mac), self.guest_netns, interface, beside)
-        yield SetUp(self.guest_netns, interface)
-
-
 class VirtualBox(Vmm):
     """A guest under VirtualBox, booted from a CD: its virtual NICs are bridged by vboxnetflt.
 
     Its entitlement applies to all threads of VirtualBox; the option `cpu_cap` is VirtualBox's own limit.
     """
 
+    options: VirtualBoxOptions
     Options: ClassVar[type[GuestOptions]] = VirtualBoxOptions
     kinds = (Virtualisation.HARDWARE,)
     nic_models = NIC_KINDS
@@ -131,19 +81,21 @@ class VirtualBox(Vmm):
         bring_up_s=150.0, trial_s=25.0, idle_s=2.0, load_s=10.0, worker_s=1.0
     )
 
-    def __init__(self, options: VirtualBoxOptions) -> None:
-        super().__init__(options)
-        self._options = options
-
     def needs(self) -> frozenset[str]:
-        return frozenset({"virtualbox", "unshare", "xorriso", "isolinux", f"image:{self._options.image}"})
+        return frozenset({"virtualbox", "unshare", "xorriso", "isolinux", f"image:{self.options.image}"})
 
-    @property
-    def nic_model(self) -> str:
-        return self._options.nic
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        """Return a pair of virtual Ethernet interfaces: VirtualBox bridges the guest's NIC to the end in a namespace.
 
-    def attachment(self, spec: GuestSpec) -> BridgedVeth:
-        return BridgedVeth(spec.own_netns)
+        That end has a MAC address of its own in addition to the guest's, and VirtualBox does not set it up.
+        """
+
+        def changes(netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
+            far_mac = f"02:6e:69{mac[8:]}"
+            yield AddVeth(netns, interface, host_mac(mac), spec.own_netns, interface, far_mac)
+            yield SetUp(spec.own_netns, interface)
+
+        return Attachment("veth", frozenset({"veth", "netns"}), changes)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))
@@ -152,45 +104,25 @@ class VirtualBox(Vmm):
         yield SetSysctl(spec.own_netns, "net.ipv6.conf.default.disable_ipv6", "1", optional=True)
 
     def command(self, spec: GuestSpec) -> str:
-        return box_summary(self._box(spec, emulated=False), BoxFiles(spec.directory), f"{self._options.image}.iso")
+        return box_summary(spec, self.options.resolved(emulated=False), f"{self.options.image}.iso")
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
+        machine = outside(host)
         if is_own_vm(host):
-            _prepare(host)
-        image = find_image(self._options.image)
-        box = self._box(spec, emulated=_EMULATED_CPU in outside(host).read("/proc/cpuinfo"))
-        disc = disc_of(image, KERNEL_WORDS, host, spec.directory)
-        version = run_checked(host, ["VBoxManage", "--version"]).strip()
+            require_in_vm(host, "virtualbox", *_PROGRAMS)
+            for module in _MODULES:
+                run_checked(machine, ["modprobe", module])
+        image = find_image(self.options.image)
+        options = self.options.resolved(emulated=_EMULATED_CPU in machine.read("/proc/cpuinfo"))
         facts = {
-            "virtualbox": version,
-            "image": f"{image.name} {image.digest[:12]}",
-            **({"nic": box.nics[0].model} if box.nics else {}),
-            "cpus": str(box.cpus),
-            "memory": f"{box.memory_mib} MiB",
-            "cpu_cap": f"{box.cpu_cap} %",
-            "nested_paging": box.nested_paging,
-            "paravirt_provider": box.paravirt_provider,
+            "virtualbox": run_checked(host, ["VBoxManage", "--version"]).strip(),
+            "image": image.fact,
+            **({"nic": options.nic} if spec.nics else {}),
+            "cpus": str(options.cpus),
+            "memory": f"{options.memory} MiB",
+            "cpu_cap": f"{options.cpu_cap} %",
+            "nested_paging": options.nested_paging,
+            "paravirt_provider": options.paravirt_provider,
         }
-        return VirtualBoxGuest(spec, host, box, disc, facts)
-
-    def _box(self, spec: GuestSpec, *, emulated: bool) -> VirtualBoxStart:
-        options = self._options
-        paging, provider = ("off", "none") if emulated else ("on", "default")
-        return VirtualBoxStart(
-            spec.name,
-            tuple(BridgedNic(nic.interface, nic.mac, options.nic) for nic in spec.nics),
-            options.cpus,
-            options.memory,
-            options.cpu_cap,
-            paging if options.nested_paging == "auto" else options.nested_paging,
-            provider if options.paravirt_provider == "auto" else options.paravirt_provider,
-            spec.host_cpus,
-            spec.cgroup_procs,
-        )
-
-
-def _prepare(host: Host) -> None:
-    """Prepare a VM that is a host for guests of VirtualBox; MissingError if its image does not support that."""
-    require_in_vm(host, "virtualbox", *_PROGRAMS)
-    for module in _MODULES:
-        run_checked(outside(host), ["modprobe", module])
+        disc = disc_of(image, KERNEL_WORDS, host, spec.directory)
+        return VirtualBoxGuest(spec, host, options, disc, facts)

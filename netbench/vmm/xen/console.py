@@ -8,7 +8,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.clock import wait_until
 from netbench.hosts.relay import piped
-from netbench.vmm.qemu.process import plain
+from netbench.vmm.connected_guest import plain
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

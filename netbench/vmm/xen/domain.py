@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
@@ -174,39 +174,26 @@ class PlaceVif(Change):
         for command in self._commands(link):
             run_checked(host, command)
 
-    def _commands(self, there: str) -> Sequence[Sequence[str]]:
+    def _commands(self, initial: str) -> Sequence[Sequence[str]]:
         link = ("ip", "link", "set", "dev")
-        named = [*link, there, "address", host_mac(self.mac), "name", self.interface]
+        named = [*link, initial, "address", host_mac(self.mac), "name", self.interface]
         return [named, [*link, self.interface, "netns", self.netns]] if self.netns else [named]
 
 
-@dataclass(frozen=True, slots=True)
-class Vif(Attachment):
-    """Domain 0's end of a NIC, which Xen creates with the domain; it is renamed and moved here.
+def attachment_of(domain: str, model: str, interfaces: Sequence[str]) -> Attachment:
+    """Return domain 0's ends of NICs, which Xen creates with the domain; they are renamed and moved.
 
-    Frames that a domain has not received for ten seconds are dropped, and counted as if it had sent them
-    (xenvif_rx_queue_drop_expired in the kernel's drivers/net/xen-netback/rx.c).
+    Frames that a domain has not received by a vif for ten seconds are dropped, and counted as if it had sent them
+    (xenvif_rx_queue_drop_expired in the kernel's drivers/net/xen-netback/rx.c). Other models are emulated by a QEMU in
+    domain 0, whose taps count like any tap.
     """
 
-    kind: ClassVar[str] = "vif"
-    needs: ClassVar[frozenset[str]] = frozenset()
-    dropped_too: ClassVar[tuple[str, ...]] = ("rx_dropped",)
+    def changes(netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
+        yield PlaceVif(domain, interfaces.index(interface), model, netns, interface, mac)
 
-    domain: str
-    model: str
-    interfaces: tuple[str, ...]
-
-    def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
-        yield PlaceVif(self.domain, self.interfaces.index(interface), self.model, netns, interface, mac)
-
-
-@dataclass(frozen=True, slots=True)
-class TapOfDomain(Vif):
-    """The same for a NIC emulated by a QEMU in domain 0: the tap of that QEMU. It counts like any tap."""
-
-    kind: ClassVar[str] = "tap"
-    needs: ClassVar[frozenset[str]] = frozenset({"tun"})
-    dropped_too: ClassVar[tuple[str, ...]] = ()
+    if model == "vif":
+        return Attachment("vif", frozenset(), changes, dropped_too=("rx_dropped",))
+    return Attachment("tap", frozenset({"tun"}), changes)
 
 
 def destroy(host: Host, name: str) -> None:

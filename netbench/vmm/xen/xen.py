@@ -17,7 +17,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.host_wrappers import MonitoredHost, outside
+from netbench.hosts.host_wrappers import outside
 from netbench.hosts.trusted_code import search_path
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.linux.changes import AddRunDirectory, Change
@@ -26,9 +26,10 @@ from netbench.model.cpu_shares import Cpus
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
+from netbench.vmm.attachment import Attachment
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
-from netbench.vmm.qemu.process import trouble_in
-from netbench.vmm.xen.console import ConsoleSocket, console_of
+from netbench.vmm.connected_guest import ConnectedGuest, stopped_on_error, troubles_in
+from netbench.vmm.xen.console import console_of
 from netbench.vmm.xen.domain import (
     DISC,
     INITRD,
@@ -36,8 +37,7 @@ from netbench.vmm.xen.domain import (
     REMEDY,
     AddDomain,
     DomainState,
-    TapOfDomain,
-    Vif,
+    attachment_of,
     destroy,
     domain_0,
     listed,
@@ -79,42 +79,32 @@ _USUAL_WEIGHT = 256  # of a domain (xl.cfg(5)); that of a control group is 100
 
 
 def domain_config(spec: GuestSpec, options: XenOptions) -> str:
-    """Return the file for `xl create`, with KERNEL and INITRD, or DISC, as placeholders of paths."""
-    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in _settings(spec, options))
-
-
-def _settings(spec: GuestSpec, options: XenOptions) -> Iterator[tuple[str, object]]:
-    yield "name", spec.own_netns
-    yield "type", options.mode
+    """Return the file for `xl create` (xl.cfg(5)), with KERNEL and INITRD, or DISC, as placeholders of paths."""
+    boot: dict[str, object] = {"kernel": KERNEL, "ramdisk": INITRD, "cmdline": kernel_words(options)}
     if options.mode == "hvm":
         # Reads in large blocks; QEMU's own kernel loader takes minutes under Xen, byte by byte.
         drive = f"if=none,id=boot,media=cdrom,readonly=on,format=raw,file={DISC}"
+        disc = ["-device", "ahci,id=discs", "-drive", drive, "-device", "ide-cd,bus=discs.0,drive=boot,bootindex=0"]
         # No network boot: on a machine without iPXE's files such a NIC would be missing otherwise.
-        no_rom = () if options.nic == "vif" else ("-global", f"{options.nic}.romfile=")
-        yield (
-            "device_model_args_hvm",
-            [
-                *("-device", "ahci,id=discs", "-drive", drive),
-                *("-device", "ide-cd,bus=discs.0,drive=boot,bootindex=0"),
-                *no_rom,
-            ],
-        )
-        yield from (("vga", "none"), ("vnc", 0), ("usb", 0))
-    else:
-        yield from (("kernel", KERNEL), ("ramdisk", INITRD), ("cmdline", kernel_words(options)))
-    yield "vcpus", options.cpus
-    yield "memory", options.memory
-    if cpus := _affinity(spec, options):
-        yield "cpus", cpus
-    if spec.weight is not None:
-        yield "cpu_weight", max(1, round(_USUAL_WEIGHT * spec.weight / 100))
-    if spec.limit is not None:
-        yield "cap", max(1, round(100 * spec.limit))
-    yield "vif", [_vif(nic.mac, options) for nic in spec.nics]
-    # The domain stays, so that netbench can see how it ended.
-    yield from (("on_poweroff", "preserve"), ("on_reboot", "preserve"), ("on_crash", "preserve"))
-    if options.mode != "pv":
-        yield "tsc_mode", "native"  # otherwise Xen emulates RDTSCP, which fails on a CPU emulated by QEMU
+        no_rom = [] if options.nic == "vif" else ["-global", f"{options.nic}.romfile="]
+        boot = {"device_model_args_hvm": [*disc, *no_rom], "vga": "none", "vnc": 0, "usb": 0}
+    kind = ("type=vif" if options.nic == "vif" else f"type=ioemu,model={options.nic}",) if options.mode == "hvm" else ()
+    settings = {
+        "name": spec.own_netns,
+        "type": options.mode,
+        **boot,
+        "vcpus": options.cpus,
+        "memory": options.memory,
+        "cpus": _affinity(spec, options),
+        "cpu_weight": None if spec.weight is None else max(1, round(_USUAL_WEIGHT * spec.weight / 100)),
+        "cap": None if spec.limit is None else max(1, round(100 * spec.limit)),
+        "vif": [",".join((f"mac={nic.mac}", f"script={_NO_SCRIPT}", *kind)) for nic in spec.nics],
+        # The domain stays, so that netbench can see how it ended.
+        **dict.fromkeys(("on_poweroff", "on_reboot", "on_crash"), "preserve"),
+        # Otherwise Xen emulates RDTSCP, which fails on a CPU emulated by QEMU.
+        "tsc_mode": None if options.mode == "pv" else "native",
+    }
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items() if value is not None)
 
 
 def kernel_words(options: XenOptions) -> str:
@@ -129,17 +119,12 @@ def kernel_words(options: XenOptions) -> str:
     return words if options.nic == "vif" else f"{words} xen_emul_unplug=never"
 
 
-def _affinity(spec: GuestSpec, options: XenOptions) -> list[str]:
-    """Return the CPUs of each vCPU; empty: any."""
+def _affinity(spec: GuestSpec, options: XenOptions) -> list[str] | None:
+    """Return the CPUs of each vCPU; None: any."""
     everywhere = ",".join(map(str, spec.host_cpus)) or "all"
     pinned = [",".join(map(str, cpus)) or everywhere for cpus in options.pin]
     each = [*pinned, *[everywhere] * (options.cpus - len(pinned))]
-    return [] if set(each) == {"all"} else each
-
-
-def _vif(mac: str, options: XenOptions) -> str:
-    kind = {"vif": "type=vif"}.get(options.nic, f"type=ioemu,model={options.nic}") if options.mode == "hvm" else ""
-    return ",".join(word for word in (f"mac={mac}", f"script={_NO_SCRIPT}", kind) if word)
+    return None if set(each) == {"all"} else each
 
 
 _IMITATED_PC_S = 90.0  # boot time with emulated devices: each access to one wakes domain 0
@@ -165,6 +150,7 @@ class Xen(Vmm):
     its NICs run in domain 0, whose CPU time is that of the machine.
     """
 
+    options: XenOptions
     Options: ClassVar[type[GuestOptions]] = XenOptions
     kinds = (Virtualisation.PARA, Virtualisation.HARDWARE)
     nic_models = NIC_KINDS
@@ -175,33 +161,24 @@ class Xen(Vmm):
     )  # emulated
     may_need = (Facility("xl", "domains of Xen", REMEDY, find_xl, signs=("xl", str(DOMAIN_0))),)
 
-    def __init__(self, options: XenOptions) -> None:
-        super().__init__(options)
-        self._options = options
-
     def pace_of(self, paths: Sequence[StreamPath]) -> DurationEstimate:
         pace = super().pace_of(paths)
-        return replace(pace, bring_up_s=_IMITATED_PC_S) if self._options.mode == "hvm" else pace
+        return replace(pace, bring_up_s=_IMITATED_PC_S) if self.options.mode == "hvm" else pace
 
     def needs(self) -> frozenset[str]:
-        return frozenset({"xl", f"image:{self._options.image}"})
+        return frozenset({"xl", f"image:{self.options.image}"})
 
     @property
     def virtualisation(self) -> Virtualisation:
-        return Virtualisation.PARA if self._options.mode == "pv" else Virtualisation.HARDWARE
+        return Virtualisation.PARA if self.options.mode == "pv" else Virtualisation.HARDWARE
 
-    @property
-    def nic_model(self) -> str:
-        return self._options.nic
-
-    def attachment(self, spec: GuestSpec) -> Vif:
-        kind = Vif if self._options.nic == "vif" else TapOfDomain
-        return kind(spec.own_netns, self._options.nic, tuple(nic.interface for nic in spec.nics))
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        return attachment_of(spec.own_netns, self.options.nic, [nic.interface for nic in spec.nics])
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         """Yield the changes that create the domain, paused: its NICs exist only then."""
         yield AddRunDirectory(str(spec.directory))
-        options, file = self._options, str(spec.directory / "domain.cfg")
+        options, file = self.options, str(spec.directory / "domain.cfg")
         disc_words = kernel_words(options) if options.mode == "hvm" else ""
         yield AddDomain(spec.own_netns, file, domain_config(spec, options), options.image, disc_words)
 
@@ -209,47 +186,48 @@ class Xen(Vmm):
         return shlex.join(["xl", "unpause", spec.own_netns])
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
-        domain_0_host = outside(host)
-        domain = listed(domain_0_host, spec.own_netns)
-        if domain is None:
-            raise TestbedError(f"{spec.title}: its domain {spec.own_netns} is gone")
-        guest = XenGuest(spec, domain_0_host, domain.number, self._options)
-        try:
-            run_checked(domain_0_host, ["xl", "unpause", spec.own_netns])
-        except BaseException:  # Ctrl-C too
-            guest.stop()
-            raise
+        guest = XenGuest(spec, host, self.options)
+        with stopped_on_error(guest):
+            run_checked(outside(host), ["xl", "unpause", spec.own_netns])
         return guest
 
 
-class XenGuest(RunningGuest):
-    """A running domain, and the connection to its agent over its console."""
+class XenGuest(ConnectedGuest):
+    """A domain, and the connection to its agent over its console; it is still paused when it is made."""
 
     quiet_time_s = 0.2
 
-    def __init__(self, spec: GuestSpec, machine: Host, number: int, options: XenOptions) -> None:
-        super().__init__(spec)
-        self._machine = machine
+    def __init__(self, spec: GuestSpec, host: Host, options: XenOptions) -> None:
+        super().__init__(spec, host)
         self._options = options
         self._looked_s = 0.0
-        self._console: ConsoleSocket = console_of(machine, number, spec.title, self.death)
-        self._agent = AgentHost(spec.name, AgentChannel(spec.title, self._console))
+        self._socket = console_of(self._machine, self._domain.number, spec.title, self.death)
+        self.connect_by(AgentHost(spec.name, AgentChannel(spec.title, self._socket)), {})
 
     def await_answer(self, limit_s: float) -> None:
-        MonitoredHost(self._agent, self.death).await_answer(limit_s, self._hopeless)
-        self._console.booted()
-
-    def host(self, gone: type[TestbedError] = TestbedError) -> Host:
-        return MonitoredHost(self._agent, self.death, gone)
+        super().await_answer(limit_s)
+        self._socket.booted()
 
     def death(self) -> str:
         domain = listed(self._machine, self.spec.own_netns)
         if domain is None:
-            return f"{self.spec.title}: its domain {self.spec.own_netns} is gone"
+            return self._gone
         if not domain.trouble:
             return ""
         # A domain does not report that it is paused: its last output is the agent's.
-        return f"{self.spec.title}: its domain {domain.trouble}{'' if domain.is_paused else self._last_words()}"
+        words = "" if domain.is_paused else self._last_words()
+        return f"{self.spec.title}: its domain {domain.trouble}" + (f": {words}" if words else "")
+
+    def hopeless(self) -> str:
+        """Return why it will never answer; checked every 2 s only."""
+        if time.monotonic() - self._looked_s < _LOOK_S:
+            return ""
+        self._looked_s = time.monotonic()
+        troubles = troubles_in(self._socket.words())
+        return f"{self.spec.title}: {troubles[0]}" if troubles else self.death()
+
+    def end_just_now(self) -> str:
+        return self.death()
 
     def cpu_s(self) -> float:
         """Return the CPU time of its vCPUs in seconds; Xen's resolution is 0.1 s."""
@@ -259,18 +237,17 @@ class XenGuest(RunningGuest):
         return self._domain.memory_mib << 20
 
     def console(self) -> str:
-        return self._console.words(recent=True)
+        return self._socket.words(recent=True)
 
     def facts(self) -> dict[str, str]:
         options = self._options
         info = dict(_INFO.findall(run_checked(self._machine, ["xl", "info"])))
-        image = find_image(options.image)
         return {
             "mode": options.mode,
             "xen": info.get("xen_version", "unknown"),
             "scheduler": info.get("xen_scheduler", "unknown"),
             "dom0_vcpus": str(domain_0(self._machine).vcpus),
-            "image": f"{image.name} {image.digest[:12]}",
+            "image": find_image(options.image).fact,
             **({"nic": options.nic} if self.spec.nics else {}),
             **({"pin": " ".join(",".join(map(str, cpus)) for cpus in options.pin)} if options.pin else {}),
             "cpus": str(options.cpus),
@@ -281,24 +258,15 @@ class XenGuest(RunningGuest):
         """Destroy it; harmless when it is gone."""
         with suppress(TestbedError):  # domain 0 has gone or does not answer; undoing AddDomain reports it
             destroy(self._machine, self.spec.own_netns)
-        self._agent.close()
+        super().stop()
+
+    @property
+    def _gone(self) -> str:
+        return f"{self.spec.title}: its domain {self.spec.own_netns} is gone"
 
     @property
     def _domain(self) -> DomainState:
         domain = listed(self._machine, self.spec.own_netns)
         if domain is None:
-            raise TestbedError(f"{self.spec.title}: its domain {self.spec.own_netns} is gone")
+            raise TestbedError(self._gone)
         return domain
-
-    def _hopeless(self) -> str:
-        """Return why it will never answer; checked every 2 s only."""
-        if time.monotonic() - self._looked_s < _LOOK_S:
-            return ""
-        self._looked_s = time.monotonic()
-        trouble = trouble_in(self._console.words())
-        return f"{self.spec.title}: {trouble}" if trouble else self.death()
-
-    def _last_words(self) -> str:
-        console = self._console.words(recent=True)
-        words = trouble_in(console) or next(reversed(console.splitlines()), "")
-        return f": {words}" if words else ""
