@@ -421,3 +421,9 @@ def test_nothing_sent_is_nothing_to_count_and_no_error(arm, host, path):
     received = measured(arm(host, path=path), NOT_SENT)
     assert (received.frames, received.error, received.unsettled) == (None, "", "")
     assert getattr(host, "there", {}) == {}, "nothing stays on another machine"
+
+
+def test_one_frame_is_counted_too(arm):
+    last = "1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n"
+    received = measured(arm(TcpdumpHost(last=last, content=pcap(FRAMES[:1]))))
+    assert (received.frames, received.matched, received.dropped, received.error) == (1, 1, 0, "")
