@@ -4,21 +4,16 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from netbench.cli.analyze_doubts import Doubts, duration, stream_name
 from netbench.cli.output import width_of, wrapped
 
 if TYPE_CHECKING:
-    from netbench.capture.capture_counts import (
-        AcrossInterfaces,
-        CaptureCounts,
-        InterfaceCapture,
-        Rate,
-        Span,
-        StreamCapture,
-    )
+    from netbench.capture.capture_counts import CaptureCounts, Rate, Span
     from netbench.model.distributions import Spread
+
+Document = dict[str, Any]
 
 _WIDEST_NOTES = 103
 _NOTES = """\
@@ -30,21 +25,54 @@ higher number (RFC 4737). Delay is capture time - time stamp in the frame: it me
 one clock. PDV is delay - least delay; IPDV is how much the delays of frames with consecutive numbers
 differ (RFC 5481). Of fewer than 10, 100 or 1,000 frames, the 90 %, 99 % or 99.9 % percentile is not given."""
 
+# Columns of the tables: heading, key of the document, format of its value. The first column names the row.
+_RATES = (
+    ("Frames/s", "rate_fps", ",.1f"),
+    ("Mbit/s L1", "rate_l1_mbps", ",.3f"),
+    ("Mbit/s L2", "rate_l2_mbps", ",.3f"),
+)
+_INTERFACES = (("Frames", "frames", ","), ("Link type", "link_type", ""), *_RATES)
+_ACROSS = (
+    ("Interfaces", "interfaces", ","),
+    ("On any of them", "received_frames", ","),
+    ("On none of them", "missing_frames", ","),
+)
+_COUNTS = (
+    ("Received", "received_frames", ","),
+    ("Missing", "missing_frames", ","),
+    ("Duplicates", "duplicate_frames", ","),
+    ("Reordered", "reordered_frames", ","),
+    ("Loss runs", "loss_runs", ","),
+    ("Longest", "longest_loss_run_frames", ","),
+)
+_EXTENTS = (
+    ("Extent: median", "reordering_extent_median_frames", ","),
+    ("mean", "reordering_extent_mean_frames", ",.1f"),
+    ("max", "reordering_extent_max_frames", ","),
+)
+_DELAYS = {"delay": "delay", "pdv": "PDV", "ipdv": "IPDV"}
+_DELAY_HEADINGS = ("Min", "Mean", "Median", "90 %", "99 %", "99.9 %", "Max")
+
 
 def analyze_command(path: Path, as_json: bool) -> str:
     """Return the analysis of the capture at `path` as printable text; UsageError when it cannot be read."""
     from netbench.capture.counting import analyze_capture  # noqa: PLC0415 - --help needs none
 
     counts = analyze_capture(path)
-    return _json(path, counts) if as_json else _text(path, counts, width_of(sys.stdout))
+    document = _document(path, counts, Doubts(counts))
+    if as_json:
+        import json  # noqa: PLC0415 - likewise
+
+        return json.dumps(document, indent=2)
+    return _text(counts, document, width_of(sys.stdout))
 
 
-def _json(path: Path, counts: "CaptureCounts") -> str:
-    """Return the analysis as JSON: integers for frames, bytes and nanoseconds; null for unknown values."""
-    import json  # noqa: PLC0415 - likewise
-
-    doubts, oddities = Doubts(counts), counts.oddities
-    document = {
+def _document(path: Path, counts: "CaptureCounts", doubts: Doubts) -> Document:
+    """Return the analysis for JSON: integers for frames, bytes and nanoseconds; None for unknown values."""
+    oddities, clock = counts.oddities, counts.clock_offset
+    # Several interfaces may have captured the same frame: the sum of their rates means nothing.
+    rate = counts.span.rate(counts.frames) if len(counts.interfaces) <= 1 else None
+    return {
         "file": str(path),
         "format": counts.flavour,
         "link_types": list(dict.fromkeys(interface.link_type for interface in counts.interfaces)) or [counts.link_type],
@@ -54,8 +82,8 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
         "foreign_frames": counts.foreign_frames,
         "control_frames": counts.control_frames,
         "flush_frames": counts.flush_frames,
-        "clock_offset_min_ns": counts.clock_offset.least_ns if counts.clock_offset else None,
-        "clock_offset_max_ns": counts.clock_offset.most_ns if counts.clock_offset else None,
+        "clock_offset_min_ns": clock.least_ns if clock else None,
+        "clock_offset_max_ns": clock.most_ns if clock else None,
         "too_short_frames": counts.too_short_frames,
         "odd_length_frames": counts.odd_length_frames,
         "other_protocols": dict(counts.other_protocols),
@@ -67,13 +95,23 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
         "small_fraction_frames": oddities.small_fractions,
         "unknown_interface_frames": oddities.unknown_interface,
         "capture_dropped_frames": oddities.dropped,
-        **_span_json(counts.span, _rate_of_all(counts), trusts_time=doubts.trusts_time()),
+        **_span(counts.span, rate, trusts_time=doubts.trusts_time()),
         "truncated": counts.truncated,
         "leftover_bytes": counts.leftover_bytes,
         "damaged_at": counts.damaged_at,
         "damage": counts.damage or None,
         "interfaces": [
-            _interface_json(interface, trusts_time=doubts.trusts_interface_time(number))
+            {
+                "name": interface.name,
+                "link_type": interface.link_type,
+                "snap_length_bytes": interface.snap_length,
+                "frames": interface.span.frames,
+                **_span(
+                    interface.span,
+                    interface.span.rate(interface.span.frames),
+                    trusts_time=doubts.trusts_interface_time(number),
+                ),
+            }
             for number, interface in enumerate(counts.interfaces)
         ],
         "across_interfaces": [
@@ -86,33 +124,16 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
             }
             for stream in counts.across_interfaces
         ],
-        "streams": [_stream_json(counts, number, doubts) for number in range(len(counts.streams))],
-        "warnings": list(_warnings(counts, doubts)),
-    }
-    return json.dumps(document, indent=2)
-
-
-def _rate_of_all(counts: "CaptureCounts") -> "Rate | None":
-    """Return the rate of all frames; None where several interfaces may have captured the same frame."""
-    return counts.span.rate(counts.frames) if len(counts.interfaces) <= 1 else None
-
-
-def _interface_json(interface: "InterfaceCapture", *, trusts_time: bool) -> dict[str, object]:
-    span = interface.span
-    return {
-        "name": interface.name,
-        "link_type": interface.link_type,
-        "snap_length_bytes": interface.snap_length,
-        "frames": span.frames,
-        **_span_json(span, span.rate(span.frames), trusts_time=trusts_time),
+        "streams": [_stream(counts, number, doubts) for number in range(len(counts.streams))],
+        "warnings": [*_warnings(counts), *doubts.warnings()],
     }
 
 
-def _stream_json(counts: "CaptureCounts", number: int, doubts: Doubts) -> dict[str, object]:
+def _stream(counts: "CaptureCounts", number: int, doubts: Doubts) -> Document:
     stream = counts.streams[number]
-    trusts_order, trusts_loss = doubts.trusts_order(number), doubts.trusts_loss(number)
+    trusts = doubts.trusted(number)
+    trusts_loss, trusts_order, trusts_variation = "loss" in trusts, "order" in trusts, "variation" in trusts
     extent = stream.reordering_extent if trusts_order else None
-    delay, pdv, ipdv = _trusted_spreads(stream, number, doubts)
     return {
         "src_ip": stream.src_ip,
         "dst_ip": stream.dst_ip,
@@ -124,10 +145,10 @@ def _stream_json(counts: "CaptureCounts", number: int, doubts: Doubts) -> dict[s
         "longest_loss_run_frames": stream.longest_loss_run if trusts_loss else None,
         "min_seq": stream.min_seq,
         "max_seq": stream.max_seq,
-        **_span_json(stream.span, stream.rate, trusts_time=doubts.trusts_stream_time(number)),
-        **_spread_json("delay", delay),
-        **_spread_json("pdv", pdv),
-        **_spread_json("ipdv", ipdv),
+        **_span(stream.span, stream.rate, trusts_time="time" in trusts),
+        **_spread("delay", stream.delay if "delay" in trusts else None),
+        **_spread("pdv", stream.delay.above_smallest if stream.delay and trusts_variation else None),
+        **_spread("ipdv", stream.ipdv if trusts_variation else None),
         "loss_run_lengths": [{"from_frames": run.from_frames, "runs": run.runs} for run in stream.loss_run_lengths]
         if trusts_loss
         else None,
@@ -140,21 +161,7 @@ def _stream_json(counts: "CaptureCounts", number: int, doubts: Doubts) -> dict[s
     }
 
 
-def _trusted_spreads(
-    stream: "StreamCapture", number: int, doubts: Doubts
-) -> tuple["Spread | None", "Spread | None", "Spread | None"]:
-    """Return delay, PDV and IPDV; None for those that depend on an untrusted clock."""
-    delay = stream.delay
-    pdv = delay.above_smallest if delay else None
-    trusts_variation = doubts.trusts_variation(number)
-    return (
-        delay if doubts.trusts_delay(number) else None,
-        pdv if trusts_variation else None,
-        stream.ipdv if trusts_variation else None,
-    )
-
-
-def _spread_json(name: str, spread: "Spread | None") -> dict[str, object]:
+def _spread(name: str, spread: "Spread | None") -> Document:
     return {
         f"{name}_min_ns": spread.smallest_ns if spread else None,
         f"{name}_mean_ns": spread.mean_ns if spread else None,
@@ -166,7 +173,7 @@ def _spread_json(name: str, spread: "Spread | None") -> dict[str, object]:
     }
 
 
-def _span_json(span: "Span", rate: "Rate | None", *, trusts_time: bool) -> dict[str, object]:
+def _span(span: "Span", rate: "Rate | None", *, trusts_time: bool) -> Document:
     rate = rate if trusts_time else None
     return {
         "bytes": span.total_bytes,
@@ -180,74 +187,85 @@ def _span_json(span: "Span", rate: "Rate | None", *, trusts_time: bool) -> dict[
     }
 
 
-def _text(path: Path, counts: "CaptureCounts", width: int) -> str:
-    """Return the analysis in lines of at most this width, if words and numbers allow it."""
-    doubts = Doubts(counts)
-    facts = _facts(counts, trusts_time=doubts.trusts_time())
-    parts = [f"{path}\n" + "\n".join(wrapped(f"  {name:<9} ", value, width) for name, value in facts)]
+def _text(counts: "CaptureCounts", document: Document, width: int) -> str:
+    """Return the document in lines of at most this width, if words and numbers allow it."""
+    facts = "\n".join(wrapped(f"  {name:<9} ", value, width) for name, value in _facts(counts, document))
+    parts = [f"{document['file']}\n{facts}"]
     if len(counts.interfaces) > 1:
-        parts += [_table(_INTERFACE_HEADS, list(_interface_rows(counts, doubts)), width)]
+        named = [(interface["name"] or "unnamed", interface) for interface in document["interfaces"]]
+        parts.append(_table("Interface", _INTERFACES, named, width))
     if counts.streams:
-        numbers = range(len(counts.streams))
-        names = [stream_name(counts, stream) for stream in counts.streams]
-        parts += [_table(_COUNT_HEADS, [_count_row(names[n], counts.streams[n], n, doubts) for n in numbers], width)]
-        rates = [_rate_row(names[n], counts.streams[n], trusts=doubts.trusts_stream_time(n)) for n in numbers]
-        parts += [_table(_RATE_HEADS, rates, width)]
-        timed = [row for n in numbers for row in _delay_rows(names[n], counts.streams[n], n, doubts)]
-        if counts.across_interfaces:
-            parts += [
-                _table(_ACROSS_HEADS, [_across_row(stream, doubts) for stream in counts.across_interfaces], width)
-            ]
-        if timed:
-            parts += [_table(_DELAY_HEADS, timed, width)]
-        disturbed = [n for n in numbers if counts.streams[n].missing or counts.streams[n].reordered]
-        if disturbed:
-            parts += [
-                _table(_ORDER_HEADS, [_order_row(names[n], counts.streams[n], n, doubts) for n in disturbed], width)
-            ]
-        parts += [wrapped("", _NOTES, min(width, _WIDEST_NOTES))]
+        parts += _stream_tables(counts, document, width)
+        parts.append(wrapped("", _NOTES, min(width, _WIDEST_NOTES)))
     elif counts.frames:
         decoded = " that could be decoded" if counts.undecoded or counts.too_short_frames else ""
         parts.append(f"No stream found: no frame{decoded} carries pktgen's header (magic 0xbe9be955 after UDP).")
-    warnings = [wrapped("WARNING: ", warning, width) for warning in _warnings(counts, doubts)]
-    if warnings:
-        parts.append("\n".join(warnings))
+    if document["warnings"]:
+        parts.append("\n".join(wrapped("WARNING: ", warning, width) for warning in document["warnings"]))
     return "\n\n".join(parts)
 
 
-def _facts(counts: "CaptureCounts", *, trusts_time: bool) -> Iterator[tuple[str, str]]:
+def _stream_tables(counts: "CaptureCounts", document: Document, width: int) -> Iterator[str]:
+    names = [stream_name(counts, stream) for stream in counts.streams]
+    rows = list(zip(names, document["streams"], strict=True))
+    for _, stream in rows:
+        stream["sequence"] = f"{stream['min_seq']:,}-{stream['max_seq']:,}"
+        stream["size"] = _range(stream["frame_size_min"], stream["frame_size_max"])
+        stream["runs"] = _loss_runs(stream["loss_run_lengths"] or ())
+    yield _table("Stream", (*_COUNTS, ("Sequence", "sequence", "")), rows, width)
+    yield _table("Stream", (("Size", "size", ""), *_RATES), rows, width)
+    if counts.across_interfaces:
+        across = [(f"{stream['src_ip']} > {stream['dst_ip']}", stream) for stream in document["across_interfaces"]]
+        yield _table("On several interfaces", _ACROSS, across, width)
+    timed = [row for name, stream in rows for row in _delay_rows(name, stream)]
+    if timed:
+        columns = [("", "kind", ""), *((heading, heading, "") for heading in _DELAY_HEADINGS)]
+        yield _table("Stream", columns, timed, width)
+    disturbed = [row for row, stream in zip(rows, counts.streams, strict=True) if stream.missing or stream.reordered]
+    if disturbed:
+        yield _table("Stream", (*_EXTENTS, ("Loss runs by length", "runs", "")), disturbed, width)
+
+
+def _delay_rows(name: str, stream: Document) -> Iterator[tuple[str, Document]]:
+    """Yield a row for each kind of delay; none if all are unknown."""
+    times = {kind: [stream[key] for key in _spread(kind, None)] for kind in _DELAYS}
+    if any(value is not None for values in times.values() for value in values):
+        for kind, values in times.items():
+            cells = [None if ns is None else duration(ns) for ns in values]
+            yield name, {"kind": _DELAYS[kind], **dict(zip(_DELAY_HEADINGS, cells, strict=True))}
+
+
+def _loss_runs(lengths: Sequence[Document]) -> str | None:
+    runs = []
+    for run in lengths:
+        first = run["from_frames"]
+        runs.append(f"{run['runs']:,} of {first:,}" + (f"-{2 * first - 1:,}" if first > 1 else ""))
+    return ", ".join(runs) or None
+
+
+def _facts(counts: "CaptureCounts", document: Document) -> Iterator[tuple[str, str]]:
     snap = "frames not cut" if counts.snap_length is None else f"snap length {counts.snap_length:,} bytes"
     yield "format", "; ".join((counts.flavour, counts.link_type, snap))
-    span, rate = counts.span, _rate_of_all(counts)
-    yield (
-        "frames",
-        f"{counts.frames:,}"
-        + (f" of {_sizes(span)} bytes with FCS, {span.total_bytes:,} bytes in all" if counts.frames else ""),
-    )
-    if span.first_ns is not None and span.last_ns is not None and trusts_time:
-        yield "time", f"{_moment(span.first_ns)}, for {(span.last_ns - span.first_ns) / 1e9:.6f} s"
-    if rate and trusts_time:
-        yield (
-            "rate",
-            f"{rate.fps:,.1f} frames/s, {rate.l1_mbps:,.3f} Mbit/s L1, {rate.l2_mbps:,.3f} Mbit/s L2",
-        )
+    sizes = _range(document["frame_size_min"], document["frame_size_max"])
+    of_sizes = f" of {sizes} bytes with FCS, {document['bytes']:,} bytes in all" if counts.frames else ""
+    yield "frames", f"{counts.frames:,}{of_sizes}"
+    first_ns, last_ns = document["first_ns"], document["last_ns"]
+    if first_ns is not None and last_ns is not None:
+        yield "time", f"{_moment(first_ns)}, for {(last_ns - first_ns) / 1e9:.6f} s"
+    if document["rate_fps"] is not None:
+        l1, l2 = document["rate_l1_mbps"], document["rate_l2_mbps"]
+        yield "rate", f"{document['rate_fps']:,.1f} frames/s, {l1:,.3f} Mbit/s L1, {l2:,.3f} Mbit/s L2"
     yield "pktgen", f"{counts.pktgen_frames:,} frames; streams: {len(counts.streams):,}"
     if counts.encapsulated:
         yield "headers", _kinds({" > ".join((*path, "IP")): frames for path, frames in counts.encapsulated.items()})
-    yield (
-        "foreign",
-        f"{counts.foreign_frames:,} frames without pktgen's header"
-        + (
-            f", of which {counts.too_short_frames:,} were captured too short to have it"
-            if counts.too_short_frames
-            else ""
-        )
-        + (f": {_kinds(counts.other_protocols)}" if counts.other_protocols else ""),
-    )
+    foreign = f"{counts.foreign_frames:,} frames without pktgen's header"
+    if counts.too_short_frames:
+        foreign += f", of which {counts.too_short_frames:,} were captured too short to have it"
+    yield "foreign", foreign + (f": {_kinds(counts.other_protocols)}" if counts.other_protocols else "")
     if counts.undecoded:
-        yield "undecoded", f"{sum(counts.undecoded.values()):,} of the foreign frames: {_kinds(counts.undecoded)}"
+        yield "undecoded", f"{document['undecoded_frames']:,} of the foreign frames: {_kinds(counts.undecoded)}"
     if counts.control_frames:
-        yield "control", f"{counts.control_frames:,} frames by which bridges and others on a link talk to each other"
+        yield "control", f"{counts.control_frames:,} frames of link protocols, such as spanning tree"
     if counts.flush_frames:
         yield "flush", f"{counts.flush_frames:,} frames that netbench's sink sent itself to end a capture"
     if counts.clock_offset:
@@ -260,117 +278,40 @@ def _kinds(frames: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in sorted(frames.items(), key=lambda item: -item[1]))
 
 
-_INTERFACE_HEADS = ("Interface", "Frames", "Link type", "Frames/s", "Mbit/s L1", "Mbit/s L2")
-_ACROSS_HEADS = ("On several interfaces", "Interfaces", "On any of them", "On none of them")
-_COUNT_HEADS = (
-    "Stream",
-    "Received",
-    "Missing",
-    "Duplicates",
-    "Reordered",
-    "Loss runs",
-    "Longest",
-    "Sequence",
-)
-_RATE_HEADS = ("Stream", "Size", "Frames/s", "Mbit/s L1", "Mbit/s L2")
-_DELAY_HEADS = ("Stream", "", "Min", "Mean", "Median", "90 %", "99 %", "99.9 %", "Max")
-_ORDER_HEADS = ("Stream", "Extent: median", "mean", "max", "Loss runs by length")
+def _range(least: int | None, most: int | None) -> str:
+    return f"{least}" if least == most else f"{least}-{most}"
 
 
-def _interface_rows(counts: "CaptureCounts", doubts: Doubts) -> Iterator[list[str]]:
-    for number, interface in enumerate(counts.interfaces):
-        span = interface.span
-        rate = span.rate(span.frames) if doubts.trusts_interface_time(number) else None
-        yield [interface.name or "unnamed", f"{span.frames:,}", interface.link_type, *_rates(rate)]
+def _moment(ns: int) -> str:
+    seconds, fraction = divmod(ns, 10**9)
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds)) + f".{fraction:09d} UTC"
 
 
-def _count_row(name: str, stream: "StreamCapture", number: int, doubts: Doubts) -> list[str]:
-    trusts_order, trusts_loss = doubts.trusts_order(number), doubts.trusts_loss(number)
-    counts = (
-        (stream.received, True),
-        (stream.missing, trusts_loss),
-        (stream.duplicates, True),
-        (stream.reordered, trusts_order),
-        (stream.loss_runs, trusts_loss),
-        (stream.longest_loss_run, trusts_loss),
-    )
-    cells = (f"{count:,}" if is_trusted else "-" for count, is_trusted in counts)
-    return [name, *cells, f"{stream.min_seq:,}-{stream.max_seq:,}"]
+def _table(name: str, columns: Sequence[tuple[str, str, str]], rows: Sequence[tuple[str, Document]], width: int) -> str:
+    """Return a table with columns as wide as needed; the first one is left-aligned, the others are right-aligned.
 
-
-def _across_row(stream: "AcrossInterfaces", doubts: Doubts) -> list[str]:
-    missing = f"{stream.missing:,}" if doubts.trusts_loss_across(stream.src_ip, stream.dst_ip) else "-"
-    return [f"{stream.src_ip} > {stream.dst_ip}", f"{stream.interfaces:,}", f"{stream.received:,}", missing]
-
-
-def _rate_row(name: str, stream: "StreamCapture", *, trusts: bool) -> list[str]:
-    return [name, _sizes(stream.span), *_rates(stream.rate if trusts else None)]
-
-
-def _rates(rate: "Rate | None") -> tuple[str, str, str]:
-    return (f"{rate.fps:,.1f}", f"{rate.l1_mbps:,.3f}", f"{rate.l2_mbps:,.3f}") if rate else ("-", "-", "-")
-
-
-def _delay_rows(name: str, stream: "StreamCapture", number: int, doubts: Doubts) -> Iterator[list[str]]:
-    spreads = _trusted_spreads(stream, number, doubts)
-    if any(spreads):
-        for kind, spread in zip(("delay", "PDV", "IPDV"), spreads, strict=True):
-            times = _spread_json(kind, spread).values()
-            yield [name, kind, *(duration(ns) if isinstance(ns, int | float) else "-" for ns in times)]
-
-
-def _order_row(name: str, stream: "StreamCapture", number: int, doubts: Doubts) -> list[str]:
-    extent = stream.reordering_extent if doubts.trusts_order(number) else None
-    extents = (f"{extent.median:,}", f"{extent.mean:,.1f}", f"{extent.largest:,}") if extent else ("-",) * 3
-    runs = (
-        f"{run.runs:,} of {run.from_frames:,}" + (f"-{2 * run.from_frames - 1:,}" if run.from_frames > 1 else "")
-        for run in (stream.loss_run_lengths if doubts.trusts_loss(number) else ())
-    )
-    return [name, *extents, ", ".join(runs) or "-"]
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
-    """Return a table with columns as wide as needed, the first one left-aligned, numbers right-aligned.
-
-    If that is too wide, the first column moves to separate lines; if it still is, every row becomes a list.
+    If that is too wide, every row becomes a list.
     """
-    beside = _columns([heads, *rows])
-    if _fits(beside, width):
-        return beside
-    head, *lines = _columns([heads[1:], *(row[1:] for row in rows)]).splitlines()
-    stacked, name = [f"  {head}"], ""
-    for row, line in zip(rows, lines, strict=True):
-        if row[0] != name:
-            name = row[0]
-            stacked.append(name)
-        stacked.append(f"  {line}")
-    if _fits("\n".join(stacked), width):
-        return "\n".join(stacked)
-    widest = max(map(len, heads))
-    return "\n".join(
-        "\n".join([row[0], *(f"  {head:<{widest}} {cell}" for head, cell in zip(heads[1:], row[1:], strict=True))])
-        for row in rows
-    )
-
-
-def _columns(lines: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            [
-                line[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
-            ]
+    headings = [name, *(heading for heading, _, _ in columns)]
+    cells = [
+        [row, *("-" if values[key] is None else format(values[key], form) for _, key, form in columns)]
+        for row, values in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) > width:
+        widest = max(map(len, headings))
+        lists = ((row, zip(headings[1:], rest, strict=True)) for row, *rest in cells)
+        return "\n".join(
+            "\n".join([row, *(f"  {heading:<{widest}} {cell}" for heading, cell in named)]) for row, named in lists
         )
-        for line in lines
+    return "\n".join(
+        "  ".join([row.ljust(widths[0]), *(cell.rjust(wide) for cell, wide in zip(rest, widths[1:], strict=True))])
+        for row, *rest in (headings, *cells)
     )
 
 
-def _fits(text: str, width: int) -> bool:
-    return max(map(len, text.splitlines())) <= width
-
-
-def _warnings(counts: "CaptureCounts", doubts: Doubts) -> Iterator[str]:
+def _warnings(counts: "CaptureCounts") -> Iterator[str]:
+    """Yield the warnings about the file itself."""
     if counts.damage:
         where = "" if counts.damaged_at is None else f" at byte {counts.damaged_at:,}"
         yield (
@@ -411,13 +352,3 @@ def _warnings(counts: "CaptureCounts", doubts: Doubts) -> Iterator[str]:
             f"{sum(counts.undecoded.values()):,} frames were not decoded and may belong to a stream: "
             f"{_kinds(counts.undecoded)}. Capture where frames are Ethernet or IP without these headers."
         )
-    yield from doubts.warnings()
-
-
-def _sizes(span: "Span") -> str:
-    return f"{span.smallest}" if span.smallest == span.largest else f"{span.smallest}-{span.largest}"
-
-
-def _moment(ns: int) -> str:
-    seconds, fraction = divmod(ns, 10**9)
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds)) + f".{fraction:09d} UTC"

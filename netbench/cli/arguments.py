@@ -13,7 +13,7 @@ TopologyArgument = Annotated[
     str,
     typer.Argument(
         metavar="TOPOLOGY",
-        help="A topology file, or the bare name of a shipped one.",
+        help="A topology file, or the name of a shipped topology.",
         autocompletion=completion.topologies,
     ),
 ]
@@ -21,24 +21,13 @@ ProfileArgument = Annotated[
     str,
     typer.Argument(
         metavar="PROFILE",
-        help="A profile file, or the bare name of a shipped one.",
+        help="A profile file, or the name of a shipped profile.",
         autocompletion=completion.profiles,
-    ),
-]
-WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Begin when no other netbench measures on this machine any more.")
-]
-StrictOption = Annotated[
-    bool,
-    typer.Option(
-        "--strict",
-        help="Exit with code 1 if trials stayed invalid (of a search: if it found no result). Otherwise a complete "
-        "campaign exits with 0.",
     ),
 ]
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A result directory of `netbench run`.")]
 OutputOption = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where results go; made anew.")
+    Path | None, typer.Option("-o", "--output", metavar="DIR", help="The result directory; it must not exist.")
 ]
 UutOption = Annotated[
     list[str] | None,
@@ -60,7 +49,17 @@ SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a profile key, or a topology's: topology.KEY=VALUE."),
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; touch nothing.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until no other netbench measures on this machine.")]
+StrictOption = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Exit with code 1 if trials stayed invalid (of a search: if it found no result). Otherwise a complete "
+        "campaign exits with 0.",
+    ),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; change nothing.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def time_budget_s(text: str | None) -> float | None:

@@ -7,9 +7,9 @@ from contextlib import suppress
 from shlex import quote
 
 import typer
-from rich.console import Console
 
-from netbench.cli.output import LastingOutput, console_on, printable, visible
+from netbench.cli.console import PrintingConsole
+from netbench.cli.output import LastingOutput, complain, printable, visible
 from netbench.cli.progress import ConsoleProgress
 from netbench.cli.summary import findings_text, rfc2544_table, searches_table, summary_table
 from netbench.errors import ExitCode, NetbenchError, NotUndoneError, TestbedError, UsageError, unreported
@@ -34,11 +34,14 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
     only a search without a result counts.
     A campaign that is stopped, or whose testbed breaks, prints the tables of the trials so far, and how to resume it.
     """
-    _have_one_heap()
+    with suppress(AttributeError):  # a C library that is not glibc
+        # The threads of all trials share one heap (mallopt(3)); otherwise each new heap keeps some memory for good.
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     # The reader of the output may be gone long before the campaign ends.
-    output, errors = LastingOutput(sys.stdout), LastingOutput(sys.stderr)
-    console = console_on(output)
+    output = LastingOutput(sys.stdout)
+    console = PrintingConsole(output)
     progress = ConsoleProgress(console)
+    kept = f"what was measured is kept; go on with: netbench resume {quote(str(directory.path))}"
     try:
         with stopping_on_signals():
             walk([progress])
@@ -48,8 +51,7 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
             try:
                 _show_so_far(directory, console)
             finally:  # also if a second signal stops it
-                kept = f"stopped; what was measured is kept; go on with: netbench resume {quote(str(directory.path))}"
-                print(printable(kept), file=errors)
+                complain(f"stopped; {kept}")
         if (left := unreported(stopped)) is not None:
             raise NotUndoneError(str(left)) from stopped
         raise typer.Exit(128 + stopped.signum) from None
@@ -57,8 +59,7 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
         progress.close()
         if error.exit_code is ExitCode.BROKEN and directory.manifest.exists():
             _show_so_far(directory, console)
-            hint = f"what was measured is kept; go on with: netbench resume {quote(str(directory.path))}"
-            raise type(error)(f"{error}\n{hint}") from error
+            raise type(error)(f"{error}\n{kept}") from error
         raise
     try:
         results = directory.results(counters=False).in_memory
@@ -67,23 +68,16 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
         raise TestbedError(f"{directory.path}: was removed or damaged during the campaign: {error}") from error
     verdicts = [trial.verdict.value for trial in results.wanted_trials]
     if invalid := verdicts.count("invalid"):
-        print(f"{invalid} of {len(verdicts)} trials stayed invalid; the report has the reasons", file=errors)
+        complain(f"{invalid} of {len(verdicts)} trials stayed invalid; the report has the reasons")
     print(visible(f"report: {directory.report}"), file=output)
     output.flush()
-    failed = sum(search.is_failed for search in results.searches)
-    if failed:
-        print(f"{failed} of {len(results.searches)} searches found no result; the report has the reasons", file=errors)
+    if failed := sum(search.is_failed for search in results.searches):
+        complain(f"{failed} of {len(results.searches)} searches found no result; the report has the reasons")
     if strict and (failed if results.searches else invalid):
         raise typer.Exit(ExitCode.INVALID_RESULTS)
 
 
-def _have_one_heap() -> None:
-    """Let the threads of all trials share one heap (mallopt(3)); otherwise each new heap keeps some memory for good."""
-    with suppress(AttributeError):  # a C library that is not glibc
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
-
-
-def _show_so_far(directory: ResultDirectory, console: Console) -> None:
+def _show_so_far(directory: ResultDirectory, console: PrintingConsole) -> None:
     """Print the tables and write the report of the trials before the stop; nothing without trials."""
     try:
         results = directory.results(counters=False).in_memory
@@ -94,7 +88,7 @@ def _show_so_far(directory: ResultDirectory, console: Console) -> None:
         console.print(printable(f"no report could be written: {error}"), markup=False, soft_wrap=True)
 
 
-def _show(results: CampaignResults, directory: ResultDirectory, console: Console) -> None:
+def _show(results: CampaignResults, directory: ResultDirectory, console: PrintingConsole) -> None:
     console.print(findings_text(results))
     if results.maxima_searches:
         console.print(searches_table(results, results.maxima_searches))
@@ -103,8 +97,7 @@ def _show(results: CampaignResults, directory: ResultDirectory, console: Console
     elif any(True for _ in results.wanted_trials):
         console.print(summary_table(results))
     else:
-        calibrating = count(len(results.trials), "calibration trial")
-        console.print(f"no table of results yet: only {calibrating} so far", highlight=False)
+        console.print(f"no table of results yet: only {count(len(results.trials), 'calibration trial')} so far")
     if (tests := rfc2544_table(results)) is not None:
         console.print(tests)
     write_report(results, directory.report)
@@ -115,4 +108,4 @@ def _show(results: CampaignResults, directory: ResultDirectory, console: Console
     if warnings:
         kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in warnings))
         text = f"read the numbers with these warnings, which the report explains: {kinds}"
-        console.print(text, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+        console.print(text, markup=False, soft_wrap=not console.is_terminal)

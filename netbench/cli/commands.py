@@ -3,11 +3,10 @@
 import os
 import sys
 import time
-from collections.abc import Sequence
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
-from typing import IO, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +14,7 @@ from netbench.cli import completion
 from netbench.cli.arguments import (
     DirectoryArgument,
     DryRunOption,
+    JsonOption,
     OutputOption,
     ProfileArgument,
     ScenarioOption,
@@ -23,13 +23,17 @@ from netbench.cli.arguments import (
     TopologyArgument,
     UutOption,
     WaitOption,
+    time_budget_s,
 )
 from netbench.cli.authoring import authoring_app
 from netbench.cli.export import export
 from netbench.cli.hosts import hosts_app
 from netbench.cli.image import image_app
-from netbench.cli.output import LastingOutput, console_on, printable, say, width_of
+from netbench.cli.output import LastingOutput, complain, say, width_of
 from netbench.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from netbench.campaign.runner import CampaignRequest
 
 app = typer.Typer(
     name="netbench",
@@ -38,6 +42,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(image_app, name="image")
+app.add_typer(hosts_app, name="hosts")
+app.add_typer(authoring_app)
 
 
 class SearchMethod(StrEnum):
@@ -50,13 +57,17 @@ class SearchMethod(StrEnum):
     SWEEP = "sweep"
 
 
-app.add_typer(image_app, name="image")
-app.add_typer(hosts_app, name="hosts")
-app.add_typer(authoring_app)
+class ComparisonFormat(StrEnum):
+    """The output formats of a comparison."""
+
+    TEXT = "text"
+    JSON = "json"
+    JUNIT = "junit"
+    MARKDOWN = "markdown"
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_given: bool) -> None:
+    if is_given:
         from importlib.metadata import version
 
         say(f"netbench {version('netbench')}")
@@ -66,7 +77,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def netbench(
     version: Annotated[
-        bool, typer.Option("--version", help="Say which version this is.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Measure how well hosts forward packets when they are virtualised, and how much guests disturb each other."""
@@ -88,7 +99,9 @@ def run(
             "one (uuts.NAME.KEY=VALUE; may be repeated). `netbench compare DIR` then compares the two.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Order and flows are drawn from it; same as --set seed=N.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The seed of the random order and flows; the same as --set seed=N.")
+    ] = None,
     loads_from: Annotated[
         Path | None,
         typer.Option(
@@ -99,8 +112,8 @@ def run(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="How long it may take, such as 5m: one repetition of everything first, then more; with shorter "
-            "trials where even one takes too long.",
+            help="The longest duration of the campaign, such as 5m: one repetition of everything first, then more; "
+            "trials are shorter if even one repetition takes too long.",
         ),
     ] = None,
     wait: WaitOption = False,
@@ -108,21 +121,17 @@ def run(
     dry_run: DryRunOption = False,
 ) -> None:
     """Run a campaign: every trial of PROFILE on every UUT of TOPOLOGY."""
-    overrides = [*(settings or ()), *([f"seed={seed}"] if seed is not None else [])]
-    _run(
+    request = _request(
         topology,
         profile,
-        output,
-        uut,
-        scenario,
-        overrides,
-        against or (),
-        time_budget,
-        wait=wait,
-        strict=strict,
-        dry_run=dry_run,
+        uuts=uut or (),
+        scenarios=scenario or (),
+        settings=[*(settings or ()), *([f"seed={seed}"] if seed is not None else [])],
+        against=against or (),
         loads_from=loads_from,
+        time_budget_s=time_budget_s(time_budget),
     )
+    _measure(request, output, wait=wait, strict=strict, dry_run=dry_run)
 
 
 @app.command()
@@ -156,49 +165,20 @@ def search(
     overrides = ["schedule.kind=search", *([f"schedule.method={method.value}"] if method else [])]
     if loss or method not in (None, SearchMethod.MLRSEARCH):  # other methods need one loss, which profiles may lack
         overrides.append(f"schedule.loss=[{', '.join(loss or ['0%'])}]")
-    _run(
-        topology,
-        profile,
-        output,
-        uut,
-        scenario,
-        [*overrides, *(settings or ())],
-        wait=wait,
-        strict=strict,
-        dry_run=dry_run,
+    request = _request(
+        topology, profile, uuts=uut or (), scenarios=scenario or (), settings=[*overrides, *(settings or ())]
     )
+    _measure(request, output, wait=wait, strict=strict, dry_run=dry_run)
 
 
-def _run(
-    topology: str,
-    profile: str,
-    output: Path | None,
-    uuts: list[str] | None,
-    scenarios: list[str] | None,
-    settings: list[str],
-    against: Sequence[str] = (),
-    time_budget: str | None = None,
-    *,
-    wait: bool,
-    strict: bool,
-    dry_run: bool,
-    loads_from: Path | None = None,
-) -> None:
-    from netbench.campaign import runner as campaign
-    from netbench.cli.arguments import time_budget_s
-    from netbench.cli.campaign_shown import carry_out
+def _request(topology: str, profile: str, **options: Any) -> "CampaignRequest":  # noqa: ANN401 - as of read_request
+    from netbench.campaign.runner import read_request
     from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 
-    request = campaign.read_request(
-        find(TOPOLOGIES, topology),
-        find(PROFILES, profile),
-        uuts=uuts or (),
-        scenarios=scenarios or (),
-        settings=settings,
-        against=against,
-        loads_from=loads_from,
-        time_budget_s=time_budget_s(time_budget),
-    )
+    return read_request(find(TOPOLOGIES, topology), find(PROFILES, profile), **options)
+
+
+def _measure(request: "CampaignRequest", output: Path | None, *, wait: bool, strict: bool, dry_run: bool) -> None:
     if dry_run:
         from netbench.cli.dry_run import describe
         from netbench.testbed.testbed import port_warnings, refuse_unreturnable_ports, refuse_unsafe_ports
@@ -210,6 +190,8 @@ def _run(
         for text in port_warnings(request.topology):
             say(f"# warning: {text}")
         return
+    from netbench.campaign import runner as campaign
+    from netbench.cli.campaign_shown import carry_out
     from netbench.results.directory import ResultDirectory
 
     stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -228,8 +210,8 @@ def resume(directory: DirectoryArgument, wait: WaitOption = False, strict: Stric
     from netbench.cli.campaign_shown import carry_out
     from netbench.results.directory import ResultDirectory
 
-    found = ResultDirectory(directory)
-    carry_out(found, lambda observers: campaign.resume(found, sys.argv, observers, wait=wait), strict=strict)
+    results = ResultDirectory(directory)
+    carry_out(results, lambda observers: campaign.resume(results, sys.argv, observers, wait=wait), strict=strict)
 
 
 @app.command()
@@ -243,19 +225,10 @@ def report(
     from netbench.report.page import write_report
     from netbench.results.directory import ResultDirectory
 
-    found = ResultDirectory(directory)
-    target = output or found.report
-    write_report(found.results(counters=False), target)
+    results = ResultDirectory(directory)
+    target = output or results.report
+    write_report(results.results(counters=False), target)
     say(f"report: {target}")
-
-
-class ComparisonFormat(StrEnum):
-    """The output formats of a comparison."""
-
-    TEXT = "text"
-    JSON = "json"
-    JUNIT = "junit"
-    MARKDOWN = "markdown"
 
 
 @app.command()
@@ -265,12 +238,11 @@ def compare(
         list[Path] | None,
         typer.Argument(
             metavar="NEW",
-            help="Result directories; as many as you like. None: compare the two versions of UUTs that BASE, of "
-            "`run --against`, holds.",
+            help="Result directories. None: compare the two versions of UUTs in BASE, measured by `run --against`.",
         ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page, too.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write one self-contained HTML page.")
     ] = None,
     fail_on_regression: Annotated[
         float | None,
@@ -281,21 +253,17 @@ def compare(
             help="Exit with 0 where a regression above this is excluded, 1 where one is shown, 5 if inconclusive.",
         ),
     ] = None,
-    form: Annotated[ComparisonFormat, typer.Option("--format", help="Print it in this form.")] = ComparisonFormat.TEXT,
+    form: Annotated[ComparisonFormat, typer.Option("--format", help="The output format.")] = ComparisonFormat.TEXT,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="Write the form to this file, and print the text."),
     ] = None,
-    uut: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this UUT, or a pattern with *; may be repeated.")
-    ] = None,
+    uut: UutOption = None,
     size: Annotated[
         list[str] | None,
         typer.Option(metavar="SIZE", help="Only this frame size or mix, or a pattern with *; may be repeated."),
     ] = None,
-    scenario: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this scenario, or a pattern with *; may be repeated.")
-    ] = None,
+    scenario: ScenarioOption = None,
     accept_disturbed: Annotated[
         bool,
         typer.Option("--accept-disturbed", help="Judge campaigns like others although their host had other work."),
@@ -305,17 +273,16 @@ def compare(
 
     By how much, and whether that can be chance.
     """
-    from netbench.cli.compare import CompareOptions, PrintingConsole, run_compare
-    from netbench.errors import UsageError
+    from netbench.cli.compare import CompareOptions, run_compare
+    from netbench.cli.console import PrintingConsole
     from netbench.report.comparison_exports import DOCUMENTS
     from netbench.statistics.compared_cells import CellSelection
 
     if output is not None and form is ComparisonFormat.TEXT:
         raise UsageError("--output: needs --format json, junit or markdown; the text is printed")
     # With files or a gate's exit code, the command must finish even if the reader of its output is gone.
-    more = html is not None or output is not None or fail_on_regression is not None
-    stream = cast(IO[str], LastingOutput(sys.stdout) if more else sys.stdout)
-    console = PrintingConsole(file=stream, width=width_of(sys.stdout))
+    must_finish = html is not None or output is not None or fail_on_regression is not None
+    console = PrintingConsole(LastingOutput(sys.stdout) if must_finish else sys.stdout)
     options = CompareOptions(
         CellSelection(tuple(uut or ()), tuple(scenario or ()), tuple(size or ())),
         fail_on_regression,
@@ -333,7 +300,7 @@ app.command()(export)
 @app.command()
 def analyze(
     capture: Annotated[Path, typer.Argument(metavar="CAPTURE", help="A pcap or pcapng file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Count frames, loss, rates and delays in a capture file.
 
@@ -350,17 +317,17 @@ def selftest(
         str | None,
         typer.Argument(
             metavar="TOPOLOGY",
-            help="The testbed to test: a topology file, or the bare name of a shipped one. Default: netns-3, or netns "
+            help="The testbed to test: a topology file, or the name of a shipped topology. Default: netns-3, or netns "
             "with too few CPUs for that.",
             autocompletion=completion.topologies,
         ),
     ] = None,
-    frames: Annotated[int, typer.Option(min=100, help="Frames per trial and stream, about.")] = 20_000,
+    frames: Annotated[int, typer.Option(min=100, help="The approximate frames per trial and stream.")] = 20_000,
     generator: Annotated[
-        str, typer.Option(metavar="KIND", help="What sends, as profiles have it: a kind, or {kind: …, options}.")
+        str, typer.Option(metavar="KIND", help="The generator, as in profiles: a kind, or {kind: …, options}.")
     ] = "auto",
     sink: Annotated[
-        str | None, typer.Option(metavar="KIND", help="What receives, likewise. Default: as profiles have it.")
+        str | None, typer.Option(metavar="KIND", help="The sink, as in profiles. Default: as in profiles.")
     ] = None,
     cabled: Annotated[
         bool, typer.Option("--cabled", help="Cables join the source and sink ports of each stream, without a UUT.")
@@ -383,15 +350,14 @@ def selftest(
     from netbench.selftest.suite import SelftestPlan, run_selftest
     from netbench.signals import stopping_on_signals
 
-    wanted = load_topology(find(TOPOLOGIES, topology or usual_topology()), option_models(UUTS))
-    wanted = wanted.on(wanted.places[0])  # if UUTs are on VMs as well: the testbed of the first place
+    testbed = load_topology(find(TOPOLOGIES, topology or usual_topology()), option_models(UUTS))
+    testbed = testbed.on(testbed.places[0])  # if UUTs are on VMs as well: the testbed of the first place
     # Any profile will do: only its generator and sink are used.
     settings = [f"generator={generator}", *([f"sink={sink}"] if sink is not None else [])]
     tester = load_profile(find(PROFILES, "quick"), profile_kinds(), settings)
     with stopping_on_signals():
-        asked = SelftestPlan(wanted, tester.generator, tester.sink, frames, cabled)
-        console = console_on(LastingOutput(sys.stdout))
-        passed = run_selftest(ConsolePresenter(console), asked, output)
+        plan = SelftestPlan(testbed, tester.generator, tester.sink, frames, cabled)
+        passed = run_selftest(ConsolePresenter(), plan, output)
     raise typer.Exit(ExitCode.DONE if passed else ExitCode.INVALID_RESULTS)
 
 
@@ -399,27 +365,27 @@ def selftest(
 def doctor(
     topology: Annotated[
         str | None,
-        typer.Argument(metavar="TOPOLOGY", help="Only what this topology needs.", autocompletion=completion.topologies),
+        typer.Argument(
+            metavar="TOPOLOGY", help="Only the needs of this topology.", autocompletion=completion.topologies
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what this host can run, and which command adds the rest."""
-    from netbench.cli import doctor as examination
+    from netbench.cli.doctor import run_doctor
 
     needs, addresses, elsewhere = None, {}, []
     if topology is not None:
         from netbench.config.loading import load_topology
         from netbench.config.plugins import UUTS, option_models
         from netbench.config.shipped import TOPOLOGIES, find
+        from netbench.testbed.doctor.ssh_checks import check_hosts
         from netbench.testbed.resolved import needs_of
 
-        wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
-        needs, addresses = needs_of(wanted), {port.nic: port.addresses for port in wanted.ports()}
-        if wanted.ssh_hosts:
-            from netbench.testbed.doctor.ssh_checks import check_hosts
-
-            elsewhere = check_hosts(wanted)
-    raise typer.Exit(examination.run_doctor(needs, addresses=addresses, elsewhere=elsewhere, as_json=as_json))
+        testbed = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
+        needs, addresses = needs_of(testbed), {port.nic: port.addresses for port in testbed.ports()}
+        elsewhere = check_hosts(testbed) if testbed.ssh_hosts else []
+    raise typer.Exit(run_doctor(needs, addresses=addresses, elsewhere=elsewhere, as_json=as_json))
 
 
 @app.command("list")
@@ -427,7 +393,7 @@ def list_(
     uuts: Annotated[
         bool, typer.Option("--uuts", help="Only UUTs: what each kind supports, and how real it is on this machine.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List topologies, profiles, UUTs and other kinds.
 
@@ -443,7 +409,7 @@ def list_(
 
 @app.command()
 def clean(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be undone; touch nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be undone; change nothing.")] = False,
 ) -> None:
     """Undo what a killed run left behind."""
     from netbench.linux.watchdog.journal import clean as undo
@@ -451,22 +417,22 @@ def clean(
 
     require_root()
     would = "would be " if dry_run else ""
-    found = undo(dry_run)
-    for run_ in found:
-        say(f"run {run_.run_id}")
-        for words in run_.processes:
-            say(f"  {would}ended: {words}")
-        for command in reversed(run_.changes):
+    runs = undo(dry_run)
+    for cleaned in runs:
+        say(f"run {cleaned.run_id}")
+        for process in cleaned.processes:
+            say(f"  {would}ended: {process}")
+        for command in reversed(cleaned.changes):
             say(f"  {would}undone: {command}")
-        for failure in run_.failures:
-            print(printable(f"  {failure}"), file=LastingOutput(sys.stderr))
-    if not found:
+        for failure in cleaned.failures:
+            complain(f"  {failure}")
+    if not runs:
         say("nothing to clean up")
-    if any(run_.failures for run_ in found):
+    if any(cleaned.failures for cleaned in runs):
         raise typer.Exit(ExitCode.BROKEN)
 
 
-def _told(error: typer.TyperException) -> str:
+def _message(error: typer.TyperException) -> str:
     """Return the error in a command line; errors that pydantic found for typer get netbench's wording."""
     from pydantic import ValidationError
 
@@ -474,9 +440,9 @@ def _told(error: typer.TyperException) -> str:
 
     if isinstance(error.__cause__, ValidationError):
         error.message = "; ".join(words_for(problem) for problem in error.__cause__.errors(include_url=False))
-    words = StringIO()
-    error.show(words)  # type: ignore[attr-defined]  # all exceptions that typer raises have it
-    return words.getvalue().rstrip().expandtabs(4)
+    text = StringIO()
+    error.show(text)  # type: ignore[attr-defined]  # all exceptions that typer raises have it
+    return text.getvalue().rstrip().expandtabs(4)
 
 
 def run_command_line(arguments: list[str]) -> int:
@@ -491,6 +457,6 @@ def run_command_line(arguments: list[str]) -> int:
     except typer.Exit as leaving:
         return leaving.exit_code
     except typer.TyperException as error:
-        print(printable(_told(error)), file=LastingOutput(sys.stderr))
+        complain(_message(error))
         return error.exit_code
     return ExitCode.DONE

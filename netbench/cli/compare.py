@@ -1,21 +1,20 @@
 """`netbench compare`: campaigns side by side, with the differences of their machines first."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from errno import EPIPE
 from fnmatch import fnmatchcase
-from os import strerror
 from pathlib import Path
 from textwrap import fill
 
 from rich.console import Console
 from rich.text import Text
 
-from netbench.cli.fitted_table import FittedTable, Row, TerminalColumn
+from netbench.cli.console import TerminalTable
 from netbench.cli.output import visible
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import size_text
+from netbench.model.verdict import CampaignWarning
 from netbench.report.comparison import (
     Compared,
     ComparedRow,
@@ -35,7 +34,13 @@ from netbench.report.sentences import heading_of, sentence
 from netbench.report.stability import steadiness_warnings
 from netbench.report.styles import LEGEND, label
 from netbench.results.atomic import write_atomically
-from netbench.results.comparability import Differs, schedule_of, split_versions, what_differs, what_was_asked_differs
+from netbench.results.comparability import (
+    ChangedSetting,
+    campaign_differences,
+    configuration_differences,
+    schedule_of,
+    split_versions,
+)
 from netbench.results.directory import ResultDirectory
 from netbench.statistics.compared_cells import ALL_CELLS, DISTURBING, Campaign, CellSelection, Comparison, Difference
 from netbench.statistics.comparison import compare, why_nothing_compares
@@ -49,14 +54,6 @@ _WIDE = 24  # width of a difference in characters
 _COMPLETE = "complete"
 _SEARCH = "search"  # a kind of schedule
 _STYLES = {GateResult.PASSED: "green", GateResult.FAILED: "red", GateResult.INCONCLUSIVE: "yellow"}
-
-
-class PrintingConsole(Console):
-    """A console that leaves the handling of a closed output to the caller."""
-
-    def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError: Rich would exit with 1, the exit code of a regression."""
-        raise BrokenPipeError(EPIPE, strerror(EPIPE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +189,14 @@ def _compare_searches(
     return compared
 
 
-def _settings(base: _StoredCampaign, new: _StoredCampaign) -> tuple[Differs, ...]:
+def _settings(base: _StoredCampaign, new: _StoredCampaign) -> tuple[ChangedSetting, ...]:
     """The settings that differ; an incomplete campaign is one."""
     states = (base.state, new.state)
-    unfinished = () if states == (_COMPLETE, _COMPLETE) else (Differs("campaign", *states, matters=True),)
+    unfinished = () if states == (_COMPLETE, _COMPLETE) else (ChangedSetting("campaign", *states, matters=True),)
     return (
         *unfinished,
-        *what_differs(base.results, new.results),
-        *what_was_asked_differs(base.directory, new.directory),
+        *campaign_differences(base.results, new.results),
+        *configuration_differences(base.directory, new.directory),
     )
 
 
@@ -266,9 +263,14 @@ def _write_document(
             console.file.write(text)
         else:
             write_atomically(options.output, text.encode(errors="backslashreplace"))
-            console.print(Text(f"written: {visible(str(options.output))}"), soft_wrap=True)
+            _print_line(console, f"written: {options.output}", soft_wrap=True)
     if options.html is not None and options.prints_text:
-        console.print(Text(f"page: {visible(str(options.html))}"), soft_wrap=True)
+        _print_line(console, f"page: {options.html}", soft_wrap=True)
+
+
+def _print_line(console: Console, text: str, style: str = "", *, soft_wrap: bool = False) -> None:
+    """Print a text that may quote foreign text."""
+    console.print(Text(visible(text), style=style), soft_wrap=soft_wrap)
 
 
 def _print_gate(console: Console, gate: Gate) -> None:
@@ -276,14 +278,14 @@ def _print_gate(console: Console, gate: Gate) -> None:
     for outcome, lead in ((GateResult.FAILED, "regression"), (GateResult.INCONCLUSIVE, "inconclusive")):
         cells = gate.with_outcome(outcome)
         for cell in cells[:_SHOWN]:
-            console.print(Text(visible(f"{lead}: {gate.name}: {cell_result_words(cell)}"), style=_STYLES[outcome]))
+            _print_line(console, f"{lead}: {gate.name}: {cell_result_words(cell)}", _STYLES[outcome])
         if len(cells) > _SHOWN:
-            console.print(Text(f"{lead}: {len(cells) - _SHOWN:,} more", style=_STYLES[outcome]))
+            _print_line(console, f"{lead}: {len(cells) - _SHOWN:,} more", _STYLES[outcome])
     if left := gate.with_outcome(GateResult.NOT_JUDGED):
-        console.print(Text(f"not judged: {count(len(left), 'cell')}, see above", style="yellow"))
+        _print_line(console, f"not judged: {count(len(left), 'cell')}, see above", "yellow")
     for line in gate_advice(gate):
-        console.print(Text(line))
-    console.print(Text(visible(f"gate, {gate.name}: {gate_words(gate)}"), style=f"bold {_STYLES[gate.outcome]}"))
+        _print_line(console, line)
+    _print_line(console, f"gate, {gate.name}: {gate_words(gate)}", f"bold {_STYLES[gate.outcome]}")
 
 
 def _print(
@@ -292,29 +294,28 @@ def _print(
     for role, campaign in (("base", base), *(("new", new) for new in others)):
         started = str(campaign.results.manifest.get("started") or "unknown")
         what = f"{campaign.results.topology} × {campaign.results.profile}, started {started}"
-        console.print(Text(visible(f"{role:4}  {campaign.name}: {what}")))
+        _print_line(console, f"{role:4}  {campaign.name}: {what}")
     for pair in compared:
         _print_settings(console, f"{pair.base} → {pair.name}", pair.differs)
     for campaign in (base, *others):
-        warnings = [warning for warning in campaign.results.warnings if warning.kind in DISTURBING]
-        _print_warnings(console, "disturbed", campaign.name, [(w.kind.value, w.text) for w in warnings])
+        warnings = (warning for warning in campaign.results.warnings if warning.kind in DISTURBING)
+        _print_warnings(console, f"disturbed, {campaign.name}", warnings)
     comparisons = [pair.comparison for pair in compared if isinstance(pair.comparison, Comparison)]
     for side in [comparisons[0].base, *(comparison.new for comparison in comparisons)] if comparisons else []:
-        unsteady = [(warning.kind.value, warning.text) for warning in steadiness_warnings(steadiness_of(side.groups))]
-        _print_warnings(console, "not steady", side.name, unsteady)
+        _print_warnings(console, f"not steady, {side.name}", steadiness_warnings(steadiness_of(side.groups)))
     for pair in compared:
         _print_pair(console, pair, base.results.emulated | pair.results.emulated)
     console.print()
     searched = not comparisons
     for line in [how_searches_compare()] if searched else how_tested(comparisons):
-        console.print(Text(line))
+        _print_line(console, line)
     if searched and any(search.tests is not None for side in (base, *others) for search in side.results.searches):
-        console.print(Text(sentence("comparison.tests_not_compared")))
+        _print_line(console, sentence("comparison.tests_not_compared"))
     if comparisons and any(campaign.results.emulated for campaign in (base, *others)):
-        console.print(Text(LEGEND))
+        _print_line(console, LEGEND)
 
 
-def _print_settings(console: Console, names: str, differs: Sequence[Differs]) -> None:
+def _print_settings(console: Console, names: str, differs: Sequence[ChangedSetting]) -> None:
     """Print the differences apart from the numbers, in detail for those that matter, in one line for the others."""
     matters = [difference for difference in differs if difference.matters]
     others = [difference.setting for difference in differs if not difference.matters]
@@ -322,29 +323,29 @@ def _print_settings(console: Console, names: str, differs: Sequence[Differs]) ->
         return
     console.print()
     if matters:
-        console.print(Text(f"warning: not only numbers differ, {names}:", style="yellow"))
+        _print_line(console, f"warning: not only numbers differ, {names}:", "yellow")
         for difference in matters[:_SHOWN]:
-            console.print(Text(visible(f"  {difference}")))
+            _print_line(console, f"  {difference}")
         others = [difference.setting for difference in matters[_SHOWN:]] + others
     if others:
         more = f", and {len(others) - _SHOWN:,} more" if len(others) > _SHOWN else ""
         lead = "  likewise" if matters else f"these differ too, {names}"
-        console.print(Text(visible(f"{lead}: {', '.join(others[:_SHOWN])}{more}")))
+        _print_line(console, f"{lead}: {', '.join(others[:_SHOWN])}{more}")
 
 
-def _print_warnings(console: Console, lead: str, name: str, warnings: Sequence[tuple[str, str]]) -> None:
-    for kind, text in warnings:
+def _print_warnings(console: Console, lead: str, warnings: Iterable[CampaignWarning]) -> None:
+    for warning in warnings:
         console.print()
-        console.print(Text(visible(f"warning: {lead}, {name} ({kind}): {text}"), style="yellow"))
+        _print_line(console, f"warning: {lead} ({warning.kind.value}): {warning.text}", "yellow")
 
 
 def _print_pair(console: Console, pair: Compared, emulated: Collection[str]) -> None:
     """Print the cells of a comparison in tables."""
     console.print()
-    console.print(Text(f"{pair.name} against {pair.base}: {pair.verdict}", style="bold"))
+    _print_line(console, f"{pair.name} against {pair.base}: {pair.verdict}", "bold")
     comparison = pair.comparison
     if isinstance(comparison, SearchComparison):
-        console.print(_searches_table(comparison, emulated, "Highest loads, kfps of each stream"))
+        _print_searches(console, "Highest loads, kfps of each stream", comparison, emulated)
     else:
         with_loss = [cell for cell in comparison.by_load if cell.loss is not None and _has_loss(cell)]
         for title, cells, row_of in (
@@ -352,70 +353,55 @@ def _print_pair(console: Console, pair: Compared, emulated: Collection[str]) -> 
             ("Throughput by load, Mbit/s (L1)", comparison.by_load, throughput_row),
             ("Loss by load, % of the frames offered", with_loss, loss_row),
         ):
-            _print_cells(console, title, cells, row_of, emulated)
+            _print_rows(console, title, "Load", [row_of(cell) for cell in cells], emulated)
     for text in pair.left_out:
-        console.print(Text(visible(f"not compared: {text}")))
+        _print_line(console, f"not compared: {text}")
     if pair.maxima is not None and pair.maxima.differences:
         title, _ = heading_of("maxima-searched")
-        console.print(_searches_table(pair.maxima, emulated, f"{title}, kfps of each stream"))
+        _print_searches(console, f"{title}, kfps of each stream", pair.maxima, emulated)
 
 
 def _has_loss(difference: Difference) -> bool:
     return any(mean(group.loss_ratio) for group in (difference.base, difference.new))
 
 
-def _print_cells(
-    console: Console,
-    title: str,
-    cells: Sequence[Difference],
-    row_of: Callable[[Difference], ComparedRow],
-    emulated: Collection[str],
+def _print_searches(console: Console, title: str, comparison: SearchComparison, emulated: Collection[str]) -> None:
+    _print_rows(console, title, "Goal", list(map(search_row, comparison.differences)), emulated)
+
+
+def _print_rows(
+    console: Console, title: str, load_heading: str, rows: Sequence[ComparedRow], emulated: Collection[str]
 ) -> None:
-    """Print the cells; of too many, those that differ, or else the first ones."""
-    if not cells:
+    """Print the rows; of too many, those that differ, or else the first ones."""
+    if not rows:
         return
-    rows = [row_of(cell) for cell in cells]
+    shown = rows
     if len(rows) > _ROWS:
-        rows = ([row for row in rows if row.change is not None] or rows)[:_ROWS]
-    several = len({cell.place.scenario for cell in cells}) > 1, len({cell.place.sources for cell in cells}) > 1
-    columns = [
-        TerminalColumn("UUT", is_number=False, wraps=True),
-        TerminalColumn("Frame\nsize"),
-        TerminalColumn("Load", is_number=False),
-        TerminalColumn("Base"),
-        TerminalColumn("New"),
-        TerminalColumn("Difference", is_number=False, wraps=True),
-        TerminalColumn("p"),
-    ]
-    printed, heading = [], ""
-    for row in rows:
+        shown = ([row for row in rows if row.change is not None] or rows)[:_ROWS]
+    several = len({row.place.scenario for row in rows}) > 1, len({row.place.sources for row in rows}) > 1
+    has_p = any(row.p for row in rows)
+    table = TerminalTable()
+    table.add_columns_of(texts=("UUT",), numbers=("Frame\nsize",))
+    table.add_columns_of(texts=(load_heading,), numbers=("Base", "New"))
+    table.add_columns_of(texts=("Difference",), numbers=("p",) if has_p else ())
+    heading = ""
+    for row in shown:
         previous, heading = heading, _heading(row, emulated, *several)
-        sides = (text.removesuffix(" %") for text in (row.base, row.new))
-        place = (heading if previous != heading else "", size_text(row.place.frame_size))
-        load = row.load.replace(" → ", "\n→ ")
-        printed.append(Row((*place, load, *sides, _coloured(row), row.p), begins_section=previous != heading))
-    console.print(FittedTable(columns, printed, title))
-    if len(rows) < len(cells):
-        more = f"and {count(len(cells) - len(rows), 'cell')} more, all of them with --html or --format json"
-        console.print(Text(more))
-
-
-def _searches_table(comparison: SearchComparison, emulated: Collection[str], title: str) -> FittedTable:
-    several = (
-        len({difference.what.scenario for difference in comparison.differences}) > 1,
-        len({difference.what.sources for difference in comparison.differences}) > 1,
-    )
-    columns = [
-        TerminalColumn("UUT", is_number=False, wraps=True),
-        TerminalColumn("Frame\nsize"),
-        TerminalColumn("Goal", is_number=False, wraps=True),
-        *(TerminalColumn(heading, wraps=True) for heading in ("Base", "New", "Difference")),
-    ]
-    rows = []
-    for row in map(search_row, comparison.differences):
-        cells = (_heading(row, emulated, *several), size_text(row.place.frame_size), row.load)
-        rows.append(Row((*cells, row.base, row.new, _coloured(row))))
-    return FittedTable(columns, rows, title)
+        if heading != previous:
+            table.add_section()
+        table.add_cells(
+            heading if heading != previous else "",
+            size_text(row.place.frame_size),
+            row.load.replace(" → ", "\n→ "),
+            *(text.removesuffix(" %") for text in (row.base, row.new)),
+            _coloured(row),
+            *([row.p] if has_p else []),
+        )
+    _print_line(console, title, "italic")
+    console.print(table)
+    if len(shown) < len(rows):
+        more = f"and {count(len(rows) - len(shown), 'cell')} more, all of them with --html or --format json"
+        _print_line(console, more)
 
 
 def _coloured(row: ComparedRow) -> Text:

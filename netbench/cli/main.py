@@ -7,7 +7,7 @@ import resource
 import sys
 from pathlib import Path
 
-from netbench.cli.output import LastingOutput, open_standard_streams, printable, say
+from netbench.cli.output import LastingOutput, complain, open_standard_streams, say
 from netbench.errors import ExitCode, MissingError, NetbenchError, unreported
 from netbench.hosts.trusted_code import absolute_path
 from netbench.signals import Shield, Stopped, ignore_signals, stop_on_signals
@@ -39,7 +39,7 @@ def _end(code: int) -> None:
     except BrokenPipeError:
         pass  # the reader of the output is gone
     except NetbenchError as error:
-        code = code or _complain(str(error), error.exit_code)
+        code = code or _complain(error)
     LastingOutput(sys.stderr).flush()
     gc.freeze()  # the process ends anyway: collecting the remaining garbage would take a tenth of a second
     ignore_signals()  # otherwise Python would end with its own exit code on a signal
@@ -50,16 +50,13 @@ def _outcome(shield: Shield) -> int:
     """Run the command and return its exit code; signals stop it."""
     try:
         with shield.lifted():
-            return _do_command()
+            return _run_command()
     except (Exception, KeyboardInterrupt) as error:
         code = _explain(error)
-        if (left := unreported(error)) is not None:
-            return _complain(str(left), left.exit_code)
-        return code
+        return code if (left := unreported(error)) is None else _complain(left)
 
 
-def _do_command() -> int:
-    """Run the command line and return its exit code."""
+def _run_command() -> int:
     if capture := _capture_to_analyze(sys.argv[1:]):
         from netbench.cli.analyze import analyze_command
 
@@ -70,6 +67,17 @@ def _do_command() -> int:
     from netbench.cli.commands import run_command_line
 
     return run_command_line(sys.argv[1:])
+
+
+def _capture_to_analyze(arguments: list[str]) -> Path | None:
+    """Return the capture if the command line only analyzes one; None for any other command line.
+
+    Loading the command line parser takes longer than counting a million frames.
+    """
+    match arguments:
+        case ["analyze", name] | ["analyze", "--json", name] | ["analyze", name, "--json"] if not name.startswith("-"):
+            return Path(name)
+    return None
 
 
 def _require_address_space() -> None:
@@ -87,7 +95,7 @@ def _explain(error: BaseException) -> int:
         case Stopped():
             return 128 + error.signum
         case NetbenchError():
-            return _complain(str(error), error.exit_code)
+            return _complain(error)
         case KeyboardInterrupt():
             return ExitCode.SIGINT
         case BrokenPipeError():  # the reader of the output is gone
@@ -96,24 +104,18 @@ def _explain(error: BaseException) -> int:
         raise error
     is_refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
     if isinstance(error, MemoryError | ImportError) or is_refused or "can't start new thread" in str(error):
-        what = f"netbench cannot be loaded or has too little memory ({type(error).__name__}: {error})"
-        return _complain(f"{what}: raise its limit (ulimit -v or -u, cgroup), or install it anew", ExitCode.MISSING)
+        complain(
+            f"netbench: netbench cannot be loaded or has too little memory ({type(error).__name__}: {error}): raise "
+            "its limit (ulimit -v or -u, cgroup), or install it anew"
+        )
+        return ExitCode.MISSING
     # A defect of netbench: still one short message, with a hint at how to see more.
-    message = f"unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
-    return _complain(message, ExitCode.BROKEN)
+    complain(
+        f"netbench: unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
+    )
+    return ExitCode.BROKEN
 
 
-def _capture_to_analyze(arguments: list[str]) -> Path | None:
-    """Return the capture if the command line only analyzes one; None for any other command line.
-
-    Loading the command line parser takes longer than counting a million frames.
-    """
-    match arguments:
-        case ["analyze", name] | ["analyze", "--json", name] | ["analyze", name, "--json"] if not name.startswith("-"):
-            return Path(name)
-    return None
-
-
-def _complain(message: str, code: ExitCode) -> int:
-    print(f"netbench: {printable(message)}", file=LastingOutput(sys.stderr))
-    return code
+def _complain(error: NetbenchError) -> int:
+    complain(f"netbench: {error}")
+    return error.exit_code

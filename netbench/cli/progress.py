@@ -3,10 +3,8 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from threading import Event as Flag
 from threading import Thread
-from typing import Protocol
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
@@ -41,40 +39,75 @@ _QUIET_S = 30.0  # a longer silence in a log would look like a hang
 _REFRESHES_PER_S = 2  # each costs CPU time of the measured machine
 
 
-class _View(Protocol):
-    def on(self, event: Event) -> None: ...
-    def close(self) -> None: ...
-
-
 class ConsoleProgress:
-    """An observer that shows the current trial, the numbers of the last one, the trials left and the expected end."""
+    """An observer that shows the current trial, the numbers of the last one, the trials left and the expected end.
 
-    def __init__(self, console: Console) -> None:
-        has_bar = console.is_terminal and not console.is_dumb_terminal
-        self._view: _View = _LiveBar(console) if has_bar else _Lines(console)
+    On a terminal below a bar; otherwise one line per trial, and a reminder after each `quiet_s` seconds without a line.
+    """
+
+    def __init__(self, console: Console, quiet_s: float = _QUIET_S) -> None:
+        self._console, self._quiet_s = console, quiet_s
+        self._state = _State()
+        self._bar = _Bar(console, self._state) if console.is_terminal and not console.is_dumb_terminal else None
+        self._printed, self._ended = Flag(), Flag()
+        self._reminder: Thread | None = None
 
     def on(self, event: Event) -> None:
         """Show an event."""
-        self._view.on(event)
+        self._state.note(event)
+        if isinstance(event, CampaignStarted):
+            self._start()
+        for line in _lasting_lines(event) if self._bar else (*_lines(event, self._state), *_lasting_lines(event)):
+            self._print(line)
+        if self._bar:
+            self._bar.show_state()
+        if isinstance(event, CampaignFinished | CampaignStopped):
+            self.close()
 
     def close(self) -> None:
-        """Restore the terminal."""
-        self._view.close()
+        """Restore the terminal, and end the reminders."""
+        if self._bar:
+            self._bar.stop()
+        self._ended.set()
+        self._printed.set()
+        if self._reminder is not None:
+            self._reminder.join()
+            self._reminder = None
+
+    def _start(self) -> None:
+        if self._bar:
+            self._bar.start()
+        else:
+            self._reminder = Thread(target=self._remind, daemon=True)
+            self._reminder.start()
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=self._bar is None)
+        self._printed.set()
+
+    def _remind(self) -> None:
+        """Print the current activity after each period without output."""
+        while not self._ended.is_set():
+            if self._printed.wait(self._quiet_s):
+                self._printed.clear()
+            else:
+                parts = (f"still at {self._state.now or 'work'}", self._state.end)
+                self._console.print("; ".join(filter(None, parts)), markup=False, highlight=False, soft_wrap=True)
 
 
-@dataclass(slots=True)
 class _State:
     """The progress of a campaign, according to its events; times are those of time.time()."""
 
-    planned: int | None = None
-    expected: int | None = None  # trials, where the results decide how many there will be
-    done: int = 0
-    ends_at: float | None = None
-    now: str = ""  # the current activity
-    last: str = ""  # the result of the last trial
-    verdicts: Counter[str] = field(default_factory=Counter)  # trials by verdict, except valid ones
-    against: dict[str, Counter[str]] = field(default_factory=dict)  # by verdict, the frequency of each reason
-    bounds: dict[str, str] = field(default_factory=dict)  # by goal, for the current search
+    def __init__(self) -> None:
+        self.planned: int | None = None
+        self.expected: int | None = None  # trials, where the results decide how many there will be
+        self.done = 0
+        self.ends_at: float | None = None
+        self.now = ""  # the current activity
+        self.last = ""  # the result of the last trial
+        self.verdicts: Counter[str] = Counter()  # trials by verdict, except valid ones
+        self.reasons: dict[str, Counter[str]] = {}  # by verdict, the frequency of each reason
+        self.bounds: dict[str, str] = {}  # by goal, for the current search
 
     def note(self, event: Event) -> None:
         """Update the state with an event."""
@@ -84,25 +117,25 @@ class _State:
                 self._ends_in(event.expected_s)
             case UutReady():
                 self.now = f"{event.uut} is ready"
-            case SweepEnded():
-                self.planned = None if self.planned is None else self.planned - event.sweep.skipped_trials
-            case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:
-                self.bounds.pop(event.found.goal, None)
-            case BoundsNarrowed():
+            case SweepEnded() if self.planned is not None:
+                self.planned -= event.sweep.skipped_trials
+            case BoundsNarrowed() if event.found.state is SearchState.SEARCHING:
                 self.bounds[event.found.goal] = _narrowed(event.found)
+            case BoundsNarrowed():
+                self.bounds.pop(event.found.goal, None)
             case WarmUpTrialStored():
-                self.now = _warmed_up(event)
+                self.now = _warm_up(event)
             case TrialStarted():
                 self.now = event.key + (f" (attempt {event.attempt})" if event.attempt != 1 else "")
             case TrialStored():
                 self.done += 1
                 self.expected = event.expected
-                self.last = _came_of(event)
+                self.last = _trial(event)
                 self._ends_in(event.left_s)
                 if event.verdict != Verdict.VALID.value:
                     self.verdicts[event.verdict] += 1
-                    led_to_it = [why for why in event.reasons if ReasonKind(why).verdict.value == event.verdict]
-                    self.against.setdefault(event.verdict, Counter()).update(led_to_it)
+                    decisive = [why for why in event.reasons if ReasonKind(why).verdict.value == event.verdict]
+                    self.reasons.setdefault(event.verdict, Counter()).update(decisive)
 
     def _ends_in(self, seconds: float | None) -> None:
         self.ends_at = None if seconds is None else time.time() + seconds
@@ -127,16 +160,16 @@ class _State:
     def doubts(self) -> str:
         """The number of trials that are not valid, with reasons, most frequent first; empty if all are valid."""
         return "; ".join(
-            f"{number} {verdict} ({', '.join(f'{why} {times}' for why, times in self.against[verdict].most_common())})"
+            f"{number} {verdict} ({', '.join(f'{why} {times}' for why, times in self.reasons[verdict].most_common())})"
             for verdict, number in self.verdicts.items()
         )
 
 
-class _LiveBar(Progress):
+class _Bar(Progress):
     """A bar, and below it the result of the last trial, the current activity, and the reasons against trials so far."""
 
-    def __init__(self, console: Console) -> None:
-        self._state = _State()
+    def __init__(self, console: Console, state: _State) -> None:
+        self._state = state
         super().__init__(
             BarColumn(bar_width=20),
             TextColumn("{task.fields[number]}  {task.fields[end]}", markup=False),
@@ -160,67 +193,9 @@ class _LiveBar(Progress):
             if text:
                 yield Text(text, style=style)
 
-    def on(self, event: Event) -> None:
-        self._state.note(event)
-        if isinstance(event, CampaignStarted):
-            self.start()
-        for line in _told(event):
-            self.console.print(line, markup=False, highlight=False)
+    def show_state(self) -> None:
+        """Move the bar to the number of finished trials."""
         self.update(self._task, total=self._state.planned or self._state.expected, completed=self._state.done)
-        if isinstance(event, CampaignFinished | CampaignStopped):
-            self.close()
-
-    def close(self) -> None:
-        self.stop()
-
-
-class _Lines:
-    """One line per trial, and a reminder with the expected end after half a minute without a line."""
-
-    def __init__(self, console: Console, quiet_s: float = _QUIET_S) -> None:
-        self._console, self._quiet_s = console, quiet_s
-        self._state = _State()
-        self._said, self._ended = Flag(), Flag()
-        self._reminder: Thread | None = None
-
-    def on(self, event: Event) -> None:
-        self._state.note(event)
-        match event:
-            case CampaignStarted():
-                self._say(_begins(event))
-                self._reminder = Thread(target=self._remind, daemon=True)
-                self._reminder.start()
-            case TrialStored():
-                end = f"; {self._state.end}" if self._state.end else ""
-                self._say(f"{self._state.number} {self._state.last}{end}")
-            case BoundsNarrowed() if event.found.state is SearchState.SEARCHING:
-                self._say(f"  {_narrowed(event.found)}")
-            case WarmUpTrialStored():
-                self._say(_warmed_up(event))
-            case CampaignFinished() | CampaignStopped():
-                self.close()
-        for line in _told(event):
-            self._say(line)
-
-    def close(self) -> None:
-        self._ended.set()
-        self._said.set()
-        if self._reminder is not None:
-            self._reminder.join()
-            self._reminder = None
-
-    def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-        self._said.set()
-
-    def _remind(self) -> None:
-        """Print the current activity after each period without output."""
-        while not self._ended.is_set():
-            if self._said.wait(self._quiet_s):
-                self._said.clear()
-            else:
-                words = (f"still at {self._state.now or 'work'}", self._state.end)
-                self._console.print("; ".join(filter(None, words)), markup=False, highlight=False, soft_wrap=True)
 
 
 def duration_text(seconds: float) -> str:
@@ -232,16 +207,53 @@ def duration_text(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
-def _begins(event: CampaignStarted) -> str:
-    about = "" if event.expected_s is None else f", about {duration_text(event.expected_s)}"
-    if event.planned is None and event.expected is not None:
-        return f"about {event.expected - event.done} of {event.expected} trials to measure{about}"
-    if event.planned is None:
-        return f"as many trials to measure as results ask for{about}; {event.done} are done"
-    return f"{event.planned - event.done} of {event.planned} trials to measure{about}"
+def _lines(event: Event, state: _State) -> Iterator[str]:
+    """Yield the lines of an event where there is no bar; the bar has them in its own lines."""
+    match event:
+        case CampaignStarted():
+            about = "" if event.expected_s is None else f", about {duration_text(event.expected_s)}"
+            if event.planned is not None:
+                yield f"{event.planned - event.done} of {event.planned} trials to measure{about}"
+            elif event.expected is not None:
+                yield f"about {event.expected - event.done} of {event.expected} trials to measure{about}"
+            else:
+                yield f"as many trials to measure as results ask for{about}; {event.done} are done"
+        case TrialStored():
+            yield f"{state.number} {state.last}" + (f"; {state.end}" if state.end else "")
+        case BoundsNarrowed() if event.found.state is SearchState.SEARCHING:
+            yield f"  {_narrowed(event.found)}"
+        case WarmUpTrialStored():
+            yield _warm_up(event)
 
 
-def _came_of(event: TrialStored) -> str:
+def _lasting_lines(event: Event) -> Iterator[str]:
+    """Yield the lines of an event that are printed on every output."""
+    match event:
+        case UutFailed():
+            yield f"UUT {event.uut} failed: {event.why}"
+        case NeighboursFailed():
+            yield f"a neighbour of UUT {event.uut} failed: {event.why}"
+        case MachineGone():
+            yield f"{event.why}; the testbed is taken down"
+        case CampaignWaits():
+            yield f"waiting until netbench with process id {event.pid} (topology {event.topology}) has ended"
+        case CampaignDisturbed():
+            yield f"warning: {event.text}"
+        case CapturesFull():
+            limit = f"captures_limit: {event.limit_mib}M"
+            yield f"captures are not kept any more: with those of {event.key} they would be more than {limit}"
+        case NoiseFloorMeasured():
+            yield str(NoiseFloor(event.half_width, event.repeats, event.trial))
+        case SweepEnded():
+            yield f"{event.sweep} ({count(event.sweep.skipped_trials, 'trial')})"
+        case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:
+            found = event.found
+            note = f" ({remark(found)})" if remark(found) else ""
+            trials = f"{count(found.trials, 'trial')}, {found.seconds:,.0f} s of traffic"
+            yield f"{found.key}: {bounds_text(found)} in {trials}{note}"
+
+
+def _trial(event: TrialStored) -> str:
     """Return a trial with its verdict and its numbers, if there are any."""
     why = f" ({', '.join(event.reasons)})" if event.reasons else ""
     if event.offered_mbps is None or event.throughput_mbps is None:
@@ -251,53 +263,9 @@ def _came_of(event: TrialStored) -> str:
     return f"{event.key} {event.verdict}{why}: {out} of {offered} Mbit/s out{lost}"
 
 
-def _told(event: Event) -> Iterator[str]:
-    """Yield the lasting lines of an event, which both views print."""
-    match event:
-        case UutFailed() | NeighboursFailed() | MachineGone() | CampaignWaits() | CampaignDisturbed() | CapturesFull():
-            yield _sentence(event)
-        case NoiseFloorMeasured():
-            yield str(NoiseFloor(event.half_width, event.repeats, event.trial))
-        case SweepEnded():
-            yield _ended(event)
-        case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:
-            yield _found(event.found)
-
-
-def _warmed_up(event: WarmUpTrialStored) -> str:
+def _warm_up(event: WarmUpTrialStored) -> str:
     return f"{event.uut}: warm-up trial {event.number} {event.verdict}"
 
 
-def _ended(event: SweepEnded) -> str:
-    return f"{event.sweep} ({count(event.sweep.skipped_trials, 'trial')})"
-
-
-def _sentence(
-    event: UutFailed | NeighboursFailed | MachineGone | CampaignWaits | CampaignDisturbed | CapturesFull,
-) -> str:
-    if isinstance(event, MachineGone):
-        return f"{event.why}; the testbed is taken down"
-    if isinstance(event, CapturesFull):
-        limit = f"captures_limit: {event.limit_mib}M"
-        return f"captures are not kept any more: with those of {event.key} they would be more than {limit}"
-    if isinstance(event, CampaignDisturbed):
-        return f"warning: {event.text}"
-    if isinstance(event, CampaignWaits):
-        return f"waiting until netbench with process id {event.pid} (topology {event.topology}) has ended"
-    who = f"UUT {event.uut}"
-    if isinstance(event, NeighboursFailed):
-        who = f"what is beside {who}"
-    return f"{who} failed: {event.why}"
-
-
 def _narrowed(found: SearchResult) -> str:
-    """Return one line for a search that is still running."""
     return f"{found.goal}: {bounds_text(found)}"
-
-
-def _found(found: SearchResult) -> str:
-    """Return one line for a finished search."""
-    note = f" ({remark(found)})" if remark(found) else ""
-    return (
-        f"{found.key}: {bounds_text(found)} in {count(found.trials, 'trial')}, {found.seconds:,.0f} s of traffic{note}"
-    )

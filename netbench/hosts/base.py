@@ -26,44 +26,27 @@ class Completed:
 
 
 class Process(Protocol):
-    """A running command: the part in use of `subprocess.Popen` (text mode, pipes).
+    """A running command: the part in use of `subprocess.Popen` (text mode, pipes with file descriptors for select(2)).
 
-    The pipes have file descriptors for select(2).
+    `returncode` is -N when signal N ended it, and None until poll() or wait() notices its end. wait() and communicate()
+    raise subprocess.TimeoutExpired when the command takes longer. Signals also reach the processes that it has started,
+    and are harmless when it has ended.
     """
 
     @property
-    def stdin(self) -> IO[str] | None:
-        """Its standard input; None when it has none."""
-
+    def stdin(self) -> IO[str] | None: ...
     @property
-    def stdout(self) -> IO[str] | None:
-        """Its standard output."""
-
+    def stdout(self) -> IO[str] | None: ...
     @property
-    def stderr(self) -> IO[str] | None:
-        """Its standard error."""
-
+    def stderr(self) -> IO[str] | None: ...
     @property
-    def returncode(self) -> int | None:
-        """Its exit code, -N when signal N ended it; None until poll() or wait() notices its end."""
-
-    def poll(self) -> int | None:
-        """Return the exit code as of now; None while it runs."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Return its exit code once it has ended; subprocess.TimeoutExpired when that takes longer."""
-
-    def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
-        """Return the rest of its output once it has ended; subprocess.TimeoutExpired when that takes longer."""
-
-    def send_signal(self, sig: int) -> None:
-        """Send a signal to it and to the processes it has started; harmless when it has ended."""
-
-    def terminate(self) -> None:
-        """Send SIGTERM, as `send_signal` does."""
-
-    def kill(self) -> None:
-        """Send SIGKILL, as `send_signal` does."""
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]: ...
+    def send_signal(self, sig: int) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
 
 
 class Host(Protocol):

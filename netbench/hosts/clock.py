@@ -8,21 +8,15 @@ from netbench.model.distributions import ClockDifference
 
 _ATTEMPTS = 5
 _ANSWERS = 20  # number of answers of another machine that are kept
-# The resolution of time stamps in frames.
-_RESOLUTION_NS = 1000
+_RESOLUTION_NS = 1000  # of time stamps in frames
 
 
 class Clock(Protocol):
-    """Clocks for a trial, in ns and s."""
+    """Clocks for a trial: CLOCK_MONOTONIC and CLOCK_REALTIME (the clock of captures) in ns, and waiting."""
 
-    def monotonic_ns(self) -> int:
-        """Return CLOCK_MONOTONIC in ns."""
-
-    def realtime_ns(self) -> int:
-        """Return CLOCK_REALTIME in ns, the clock of captures."""
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
+    def monotonic_ns(self) -> int: ...
+    def realtime_ns(self) -> int: ...
+    def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
@@ -57,7 +51,29 @@ class ClockReading(NamedTuple):
 
 def read_clocks(clock: Clock) -> ClockReading:
     """Return both clocks at one moment, as the narrowest bounds of several attempts."""
-    return min((_attempt(clock) for _ in range(_ATTEMPTS)), key=lambda reading: reading.most_ns - reading.least_ns)
+
+    def attempt() -> ClockReading:
+        earlier = clock.monotonic_ns()
+        realtime = clock.realtime_ns()
+        return ClockReading(realtime - clock.monotonic_ns(), realtime - earlier)
+
+    return min((attempt() for _ in range(_ATTEMPTS)), key=lambda reading: reading.most_ns - reading.least_ns)
+
+
+def clock_set_ns(before: ClockReading, after: ClockReading) -> int:
+    """Return by how many ns CLOCK_REALTIME was set between two readings, negative for back; 0 if it was not set.
+
+    NTP and adjtime(3) slow down or speed up both clocks alike (clock_gettime(2)). So their difference changes only when
+    the time is set, or after the machine slept.
+    """
+    least, most = after.least_ns - before.most_ns, after.most_ns - before.least_ns
+    return (least + most) // 2 if least > _RESOLUTION_NS or most < -_RESOLUTION_NS else 0
+
+
+class _Answer(NamedTuple):
+    requested_ns: int  # CLOCK_MONOTONIC here
+    received_ns: int
+    difference: ClockDifference
 
 
 class ClockComparison:
@@ -92,15 +108,10 @@ class ClockComparison:
         return _latest(self._realtime)
 
 
-class _Answer(NamedTuple):
-    requested_ns: int  # CLOCK_MONOTONIC here
-    received_ns: int
-    difference: ClockDifference
-
-
 def _with(answers: tuple[_Answer, ...], new: _Answer) -> tuple[_Answer, ...]:
     if answers:
-        expected, measured = _latest(answers, new.received_ns), _latest((new,))
+        expected = _latest(answers, new.received_ns)
+        measured = _latest((new,))
         if measured.least_ns > expected.most_ns or expected.least_ns > measured.most_ns:
             return (new,)  # a clock was set
     return (*answers, new)[-_ANSWERS:]
@@ -112,19 +123,3 @@ def _latest(answers: tuple[_Answer, ...], at_ns: int | None = None) -> ClockDiff
         (answer.difference.over(now_ns - answer.requested_ns) for answer in answers),
         key=lambda difference: difference.uncertainty_ns,
     )
-
-
-def clock_set_ns(before: ClockReading, after: ClockReading) -> int:
-    """Return by how many ns CLOCK_REALTIME was set between two readings, negative for back; 0 if it was not set.
-
-    NTP and adjtime(3) slow down or speed up both clocks alike (clock_gettime(2)). So their difference changes only when
-    the time is set, or after the machine slept.
-    """
-    least, most = after.least_ns - before.most_ns, after.most_ns - before.least_ns
-    return (least + most) // 2 if least > _RESOLUTION_NS or most < -_RESOLUTION_NS else 0
-
-
-def _attempt(clock: Clock) -> ClockReading:
-    earlier = clock.monotonic_ns()
-    realtime = clock.realtime_ns()
-    return ClockReading(realtime - clock.monotonic_ns(), realtime - earlier)

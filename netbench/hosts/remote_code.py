@@ -84,16 +84,13 @@ class VmWithNetbench(NamedHost):
         """
         # Compiled code is kept: Python is slow on an emulated CPU, and the files disappear with the machine.
         command = copied_module_command(self, _VM_DIRECTORY, module, *arguments, keep_compiled=True)
-        self._unpack_once("netbench", archive)
+        self.bring("netbench")
         return command
 
     def bring(self, package: str) -> None:
-        """Copy another package of this machine there, for modules of netbench; TestbedError when that fails."""
-        self._unpack_once(package, lambda: archive_of(package))
-
-    def _unpack_once(self, package: str, packed: Callable[[], bytes]) -> None:
+        """Copy a package of this machine there, unless it is there; TestbedError when that fails."""
         if package not in self._unpacked:
-            unpack_on(self, packed(), _VM_DIRECTORY, self.scratch)
+            unpack_on(self, archive() if package == "netbench" else archive_of(package), _VM_DIRECTORY, self.scratch)
             self._unpacked.add(package)
 
 

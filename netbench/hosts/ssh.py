@@ -32,7 +32,6 @@ from netbench.hosts.remote_code import (
     unpack_on,
     unpacking_command,
 )
-from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import SshSpec
 
 SSH_PORT = 22  # the default, which known_hosts omits
@@ -188,7 +187,7 @@ def free_port(host: Host) -> int:
 class SshHost(AgentHost):
     """A machine that runs netbench's code as root. `description` is that of the machine, which the code sends first.
 
-    The controller gives it up if it does not answer for `answer_s`.
+    The controller gives it up if it does not answer for `answer_s`. `clocks_compared`: the differences of its clocks.
     """
 
     def __init__(
@@ -207,7 +206,7 @@ class SshHost(AgentHost):
         self._process = process
         self._directory = directory
         self._copied: set[str] = set()
-        self._clock_comparison = ClockComparison()
+        self.clocks_compared = ClockComparison()
         self._is_closing = threading.Event()
         self._beat = threading.Thread(target=self._compare_clocks_regularly, daemon=True)
 
@@ -224,25 +223,6 @@ class SshHost(AgentHost):
         run_checked(self, ["ln", "-s", f"{self.scratch}/{package}", self._directory])
         self._copied.add(package)
 
-    @property
-    def given_up(self) -> str:
-        """Why it was given up although its connection had not ended by itself; else empty."""
-        return self._channel.given_up
-
-    def request(self, kind: bytes, body: bytes) -> bytes:
-        """Return the answer to a message of a kind that only its program supports, not every agent."""
-        return self._channel.request(kind, body)
-
-    @property
-    def monotonic(self) -> ClockDifference:
-        """CLOCK_MONOTONIC there minus that of this machine, from the last answers."""
-        return self._clock_comparison.monotonic
-
-    @property
-    def realtime(self) -> ClockDifference:
-        """CLOCK_REALTIME there minus that of this machine, likewise."""
-        return self._clock_comparison.realtime
-
     def begin(self) -> None:
         """Wait for the agent, and compare clocks regularly from then on; TestbedError when it does not answer."""
         self.await_answer(_READY_S, str)
@@ -253,7 +233,7 @@ class SshHost(AgentHost):
     def close(self) -> None:
         self._is_closing.set()
         with suppress(TestbedError):  # the machine is gone
-            self._channel.send(b"Q", 0, b"")
+            self.channel.send(b"Q", 0, b"")
             wait_until(lambda: self._process.poll() is not None, self._answer_s)
         super().close()
         if self._beat.is_alive():
@@ -265,15 +245,15 @@ class SshHost(AgentHost):
                 self._compare_clocks()
             except NoAnswerError:
                 within = f"within {self._answer_s:g} s (answer_limit)"
-                self._channel.give_up(f"no answer {within}: it hangs, or cannot be reached any more")
+                self.channel.give_up(f"no answer {within}: it hangs, or cannot be reached any more")
                 return
             except TestbedError:
                 return  # gone; all further requests fail with the cause
 
     def _compare_clocks(self) -> None:
         before = time.monotonic_ns(), time.time_ns()
-        remote = self._channel.clocks(self._answer_s)
-        self._clock_comparison.add(before, remote, (time.monotonic_ns(), time.time_ns()))
+        remote = self.channel.clocks(self._answer_s)
+        self.clocks_compared.add(before, remote, (time.monotonic_ns(), time.time_ns()))
 
 
 class Connecting:

@@ -21,11 +21,15 @@ _USUAL_WEIGHT = 100  # v2's cpu.weight; v1's cpu.shares are 1024 then
 
 
 @dataclass(frozen=True, slots=True)
-class CpuController:
-    """The control groups of a machine that share its CPUs; `directory` contains the top-level ones."""
+class _Controller:
+    """The control groups of a machine with one controller; `directory` contains the top-level ones."""
 
     directory: str = USUAL_DIRECTORY
     version: int = 2
+
+
+class CpuController(_Controller):
+    """The control groups of a machine that share its CPUs."""
 
     def settings(self, weight: int | None, limit: float | None) -> Iterator[tuple[str, str]]:
         """Yield file and text of each setting of a group, for a weight (100 is usual) and a limit (1.0: one CPU)."""
@@ -40,12 +44,8 @@ class CpuController:
             yield "cpu.max", f"{round(limit * _PERIOD_US)} {_PERIOD_US}"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryController:
-    """The control groups of a machine that limit memory; `directory` contains the top-level ones."""
-
-    directory: str = USUAL_DIRECTORY
-    version: int = 2
+class MemoryController(_Controller):
+    """The control groups of a machine that limit memory."""
 
     def settings(self, mib: int) -> Iterator[tuple[str, str]]:
         """Yield file and text of each setting of a group, for at most `mib` MiB, none of it in swap.
@@ -68,42 +68,33 @@ def find_memory_controller(host: Host) -> MemoryController:
 
 def _find(host: Host, controller: str, user: str, option: str) -> tuple[str, int]:
     """Return directory and version of the groups that have a controller."""
-    groups = _find_mounted(host, controller)
-    if groups is None:
+    root = machine_root(host)
+    for line in host.read(f"{root.removesuffix('/root')}/mounts").splitlines():
+        _, directory, kind, options, *_ = line.split()
+        controllers: list[str] = []
+        if kind == "cgroup":
+            controllers = options.split(",")
+        elif kind == "cgroup2":
+            with suppress(TestbedError):  # hidden by another mount
+                controllers = host.read(f"{root}{directory}/cgroup.controllers").split()
+        if controller in controllers:
+            break
+    else:
         raise MissingError(
             f"{user} control groups with the {controller} controller, which this machine lacks: boot a kernel with "
             f"{option} and mount them (mount -t cgroup2 cgroup2 /sys/fs/cgroup)"
         )
-    directory, _ = groups
-    if host.run(["test", "-w", machine_root(host) + directory]).exit_code != 0:
+    if host.run(["test", "-w", root + directory]).exit_code != 0:
         raise MissingError(
             f"{user} control groups, and {directory} is not writable: run netbench as root and outside this container, "
             "or give the container --privileged"
         )
-    return groups
+    return directory, 1 if kind == "cgroup" else 2
 
 
 def cgroup_procs(host: Host, controller: CpuController | MemoryController, group: str) -> str:
     """Return the file by which a process of a host enters a group."""
     return f"{machine_root(host)}{controller.directory}/{group}/cgroup.procs"
-
-
-def _find_mounted(host: Host, controller: str) -> tuple[str, int] | None:
-    outside = machine_root(host)
-    for line in host.read(f"{outside.removesuffix('/root')}/mounts").splitlines():
-        _, directory, kind, options, *_ = line.split()
-        if kind == "cgroup" and controller in options.split(","):
-            return directory, 1
-        if kind == "cgroup2" and controller in _read(host, f"{outside}{directory}/cgroup.controllers").split():
-            return directory, 2
-    return None
-
-
-def _read(host: Host, path: str) -> str:
-    try:
-        return host.read(path)
-    except TestbedError:
-        return ""  # hidden by another mount
 
 
 def machine_root(host: Host) -> str:

@@ -41,6 +41,26 @@ def lock_file(path: Path) -> IO[str] | None:
     return file
 
 
+def create_locked(path: Path, text: str = "") -> IO[str]:
+    """Return a new file with this text, locked by this process until closed; it replaces an existing one.
+
+    It gets its name only when it is locked, because an unlocked file would look abandoned by a killed netbench.
+    """
+    unnamed = path.with_suffix(".new")
+    with suppress(FileNotFoundError, NotADirectoryError):  # lock_file makes the directory, or raises the error
+        unnamed.unlink()
+    file = lock_file(unnamed)
+    assert file is not None, "no other process uses this name"
+    try:
+        append(file, text)
+        unnamed.rename(path)
+    except BaseException:  # Ctrl-C too
+        unnamed.unlink(missing_ok=True)
+        file.close()
+        raise
+    return file
+
+
 def append(file: IO[str], text: str) -> None:
     """Append to a file of `lock_file`, all of the text or nothing; OSError when that fails (a full disk).
 
@@ -119,24 +139,13 @@ def measuring(topology: str, directory: Path = STATE_DIRECTORY) -> Iterator[Meas
     """Be visible to other measurements for the block, and notify them. MissingError as of `lock_testbed`."""
     path = _folder(directory) / f"{uuid.uuid4().hex}.json"
     own = OtherMeasurement(os.getpid(), topology, datetime.now(UTC).isoformat(timespec="seconds"))
-    locked_first = path.with_suffix(
-        ".new"
-    )  # an unlocked file of the final name would count as that of a killed netbench
     with ExitStack() as stack:
         with state_is_written(path):
-            file = lock_file(locked_first)
-            assert file is not None, "the name is unique"
-            stack.enter_context(file)
+            stack.enter_context(create_locked(path, _line(own)))
             stack.callback(path.unlink, missing_ok=True)
-            stack.callback(locked_first.unlink, missing_ok=True)
-            append(file, _line(own))
-            locked_first.rename(path)
             # All that begin from now on find this one: of any two, at least one finds the other.
-            earlier = [
-                other
-                for other_path, other in _locked(directory).items()
-                if other_path != path and _add_to(other_path, own)
-            ]
+            running = _locked(directory)
+            earlier = [other for file, other in running.items() if file != path and _add_to(file, own)]
         yield MeasurementLock(path, [replace(other, since=own.since) for other in earlier])
 
 

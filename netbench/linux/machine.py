@@ -1,6 +1,7 @@
 """A Linux kernel that netbench changes and reads counters of: this machine's, a VM's or a guest's."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from netbench.errors import ChangeError, MachineGoneError, MissingError, NetbenchError, TestbedError
 from netbench.hosts.base import Host
@@ -68,17 +69,18 @@ class Machine:
     def make(self, changes: Iterable[Change]) -> None:
         """Make changes in order; TestbedError for one that failed, MissingError for one that the machine rejects."""
         for batch in _batches(changes):
-            look = MachineState(self._host)
-            found = [change.found(look) for change in batch]
-            numbers = [self._record.record(change) for change in found]
-            for place, words in self._make(found).items():
+            state = MachineState(self._host)
+            complete = [change.found(state) for change in batch]
+            numbers = [self._record.record(change) for change in complete]
+            for place, message in self._make(complete).items():
                 for number in numbers[place + 1 :]:
                     self._record.undone(number)  # not attempted
-                if _EXISTS in words:
+                if _EXISTS in message:
                     self._record.undone(numbers[place])  # made by somebody else at this very moment: not to be undone
-                if any(refusal in words for refusal in _REFUSALS):
-                    raise MissingError(f"`{found[place].command}` failed: {words}; {_NEEDED}")
-                raise ChangeError(f"`{found[place].command}` failed: {words}", found[place], words)
+                command = f"`{complete[place].command}` failed: {message}"
+                if any(refusal in message for refusal in _REFUSALS):
+                    raise MissingError(f"{command}; {_NEEDED}")
+                raise ChangeError(command, complete[place], message)
 
     def undo(self, to: int = 0) -> list[str]:
         """Undo changes, last first, down to a point; return a message for each failure.
@@ -209,15 +211,11 @@ def _kept_for(change: Change, stranded: Iterable[MovePort]) -> str:
 
 
 def _batches(changes: Iterable[Change], *, undoing: bool = False) -> Iterator[list[Change]]:
-    """Yield the changes in order, in batches that one command makes."""
-    batch: list[Change] = []
-    tool: tuple[str, ...] | None = None
-    for change in changes:
-        own = (change.undo_tool if undoing else change.tool) if isinstance(change, KernelRequest) else None
-        if batch and (own is None or own != tool):
-            yield batch
-            batch = []
-        batch.append(change)
-        tool = own
-    if batch:
-        yield batch
+    """Return the changes in order, in batches that one command makes."""
+
+    def tool(change: Change) -> object:
+        if isinstance(change, KernelRequest):
+            return change.undo_tool if undoing else change.tool
+        return object()  # equal to no other: a batch of its own
+
+    return (list(batch) for _, batch in groupby(changes, tool))

@@ -5,16 +5,19 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from typing import Self
 
 from netbench.linux.netns import within_each
-from netbench.model.foreign_text import decoded
+from netbench.model.foreign_text import decoded, encoded
 
+_RTM_GETLINK, _IFLA_IFNAME = 18, 3
+_LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
+_UP = 0x1 | 0x10000  # IFF_UP, IFF_LOWER_UP
 _HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence number, port
 _ATTRIBUTE = struct.Struct("=HH")  # nlattr: length, type
-_ERROR = struct.Struct("=i")
 _REQUEST, _DUMP = 0x1, 0x300
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _NETLINK_GENERIC = 16
@@ -24,41 +27,56 @@ _TYPE = 0x3FFF  # without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 _ROOM = 1 << 16
 
 
-class Netlink:
-    """The netlink sockets of one run, by namespace name (None: the one netbench runs in)."""
+class Netlink(ExitStack):
+    """The netlink sockets of one run, by namespace name (None: the one netbench runs in); closed with its block."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._sockets: dict[str | None, socket.socket] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def socket(self, netns: str | None) -> socket.socket:
         """Return the NETLINK_ROUTE socket of a namespace; MachineGoneError when the namespace is gone."""
         if netns not in self._sockets:
             self._sockets |= within_each([netns], lambda _: route_socket())
+            self.enter_context(self._sockets[netns])
         return self._sockets[netns]
 
     def forget(self, netns: str | None) -> None:
         """Close the socket of a namespace, before the namespace itself goes."""
-        opened = self._sockets.pop(netns, None)
-        if opened is not None:
+        if opened := self._sockets.pop(netns, None):
             opened.close()
-
-    def close(self) -> None:
-        """Close all sockets."""
-        for netns in list(self._sockets):
-            self.forget(netns)
 
 
 def route_socket() -> socket.socket:
     """Return a socket for requests about interfaces, in the namespace of this thread (rtnetlink(7))."""
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An interface of the kernel; `attributes` by type (IFLA_…)."""
+
+    index: int
+    flags: int
+    attributes: dict[int, bytes]
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it and its link are up."""
+        return self.flags & _UP == _UP
+
+    @classmethod
+    def parse(cls, message: bytes) -> Self:
+        """Return the interface that a message describes."""
+        _, _, index, flags, _ = _LINK.unpack_from(message)
+        return cls(index, flags, attributes(message[_LINK.size :]))
+
+
+def request_links(netlink: socket.socket, index: int = 0, name: str = "") -> Iterator[Link]:
+    """Yield the interface with this index or name, or all; OSError (ENODEV) where it does not exist."""
+    wanted = attribute(_IFLA_IFNAME, encoded(name) + b"\0") if name else b""
+    payload = _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0) + wanted
+    return map(Link.parse, request(netlink, _RTM_GETLINK, payload, dump=not (index or name)))
 
 
 def request(netlink: socket.socket, kind: int, payload: bytes, *, dump: bool = False) -> Iterator[bytes]:
@@ -72,38 +90,29 @@ def request(netlink: socket.socket, kind: int, payload: bytes, *, dump: bool = F
             if answer == _NLMSG_DONE:
                 return
             if answer == _NLMSG_ERROR:
-                (error,) = _ERROR.unpack_from(content)
+                (error,) = struct.unpack_from("=i", content)
                 raise OSError(-error, os.strerror(-error))
             yield content
         if answers and not dump:
             return
 
 
-class Generic:
-    """A family of generic netlink, in the namespace of the calling thread; OSError where the kernel lacks it."""
+@contextmanager
+def generic_netlink(family: str) -> Iterator[Callable[[int, bytes], dict[int, bytes]]]:
+    """Yield a function for requests to a family of generic netlink, in the namespace of the calling thread.
 
-    def __init__(self, family: str) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC)
-        try:
-            self._family = _GENL_ID_CTRL
-            answer = self.request(_CTRL_CMD_GETFAMILY, attribute(_CTRL_ATTR_FAMILY_NAME, family.encode() + b"\0"))
-            self._family = int.from_bytes(answer[_CTRL_ATTR_FAMILY_ID], sys.byteorder)
-        except BaseException:  # on any error the socket must be closed
-            self._socket.close()
-            raise
+    It takes a command and its attributes, and returns the attributes of the answer. OSError where the kernel lacks the
+    family, or rejects a request.
+    """
+    with closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC)) as netlink:
 
-    def request(self, command: int, payload: bytes) -> dict[int, bytes]:
-        """Return the attributes of the answer to a command with these attributes; OSError when it is rejected."""
-        (answer,) = request(self._socket, self._family, _GENERIC.pack(command, 1, 0) + payload)
-        return attributes(answer[_GENERIC.size :])
+        def send(kind: int, command: int, payload: bytes) -> dict[int, bytes]:
+            (answer,) = request(netlink, kind, _GENERIC.pack(command, 1, 0) + payload)
+            return attributes(answer[_GENERIC.size :])
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._socket.close()
+        name = attribute(_CTRL_ATTR_FAMILY_NAME, family.encode() + b"\0")
+        number_of_family = number(send(_GENL_ID_CTRL, _CTRL_CMD_GETFAMILY, name)[_CTRL_ATTR_FAMILY_ID])
+        yield lambda command, payload: send(number_of_family, command, payload)
 
 
 def attribute(kind: int, content: bytes) -> bytes:
@@ -114,12 +123,15 @@ def attribute(kind: int, content: bytes) -> bytes:
 
 def attributes(data: bytes) -> dict[int, bytes]:
     """Return the content of attributes by type."""
-    contents = {}
+    return dict(attribute_list(data))
+
+
+def attribute_list(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield type and content of attributes, of which several may have one type."""
     while len(data) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(data)
-        contents[kind & _TYPE] = data[_ATTRIBUTE.size : length]
+        yield kind & _TYPE, data[_ATTRIBUTE.size : length]
         data = data[_aligned(length) :]
-    return contents
 
 
 def nested(contents: dict[int, bytes], *path: int) -> bytes:

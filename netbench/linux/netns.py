@@ -29,12 +29,12 @@ def within_each(namespaces: Iterable[str | None], read: Callable[[str | None], T
     """
 
     def walk() -> dict[str | None, T]:
-        found = {}
+        results = {}
         for netns in sorted(namespaces, key=bool):  # netbench's own comes first: it has no name by which to return
             if netns:
                 _enter(namespace_path(netns), netns)
-            found[netns] = read(netns)
-        return found
+            results[netns] = read(netns)
+        return results
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(walk).result()
@@ -43,12 +43,12 @@ def within_each(namespaces: Iterable[str | None], read: Callable[[str | None], T
 def within(path: str, read: Callable[[], T]) -> T:
     """Return the result of `read` in the namespace at a path (/proc/PID/ns/net); raises as `within_each`."""
 
-    def there() -> T:
+    def enter_and_read() -> T:
         _enter(path, path)
         return read()
 
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(there).result()
+        return thread.submit(enter_and_read).result()
 
 
 def namespace_path(netns: str | None) -> str:
@@ -62,33 +62,33 @@ def every_namespace(excluded: str) -> dict[str, str]:
     A namespace exists by its name, by a process in it (a container), by a mount elsewhere, or by a descriptor. Those
     that this process may not see are left out.
     """
-    known = {_inode(excluded)}
-    found = {}
-    for path, whose in _ways():
+    known = {Path(excluded).stat().st_ino}
+    namespaces = {}
+    for path, description in _namespace_paths():
         with suppress(OSError):  # gone meanwhile, or access denied
-            inode = _inode(path)
+            inode = Path(path).stat().st_ino
             if inode not in known:
                 known.add(inode)
-                found[path] = whose
-    return found
+                namespaces[path] = description
+    return namespaces
 
 
-def _ways() -> Iterator[tuple[str, str]]:
+def _namespace_paths() -> Iterator[tuple[str, str]]:
     """Yield paths of network namespaces, several of the same for some; those by a name first."""
     for path in _listed(_NAMED):
         yield str(path), f"the network namespace {path.name}"
     for process in _listed(Path("/proc")):
         if not process.name.isdecimal():
             continue
-        whose = f"the network namespace of process {process.name}"
+        description = f"the network namespace of process {process.name}"
         for task in _listed(process / "task"):
-            yield str(task / "ns/net"), whose
-        for place in _mounts(process):
-            yield f"{process}/root{place}", f"the network namespace mounted at {place}"
+            yield str(task / "ns/net"), description
+        for mount_point in _mounts(process):
+            yield f"{process}/root{mount_point}", f"the network namespace mounted at {mount_point}"
         for descriptor in _listed(process / "fd"):
             with suppress(OSError):  # closed meanwhile
                 if str(descriptor.readlink()).startswith("net:"):
-                    yield str(descriptor), f"a network namespace that process {process.name} holds"
+                    yield str(descriptor), f"a network namespace that process {process.name} has open"
 
 
 def _mounts(process: Path) -> list[str]:
@@ -97,8 +97,8 @@ def _mounts(process: Path) -> list[str]:
         lines = read_lines(process / "mountinfo")
     except OSError:
         return []
-    places = [words[4] for words in map(str.split, lines) if words[3].startswith("net:")]
-    return [re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), place) for place in places]
+    mount_points = [words[4] for words in map(str.split, lines) if words[3].startswith("net:")]
+    return [re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), path) for path in mount_points]
 
 
 def _listed(directory: Path) -> list[Path]:
@@ -106,10 +106,6 @@ def _listed(directory: Path) -> list[Path]:
         return list(directory.iterdir())
     except OSError:
         return []
-
-
-def _inode(path: str) -> int:
-    return Path(path).stat().st_ino
 
 
 @cache
@@ -120,13 +116,10 @@ def _libc() -> ctypes.CDLL:
 
 def _enter(path: str, netns: str) -> None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if _libc().setns(descriptor, _CLONE_NEWNET) != 0:
+        with Path(path).open("rb", buffering=0) as file:
+            if _libc().setns(file.fileno(), _CLONE_NEWNET) != 0:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number))
-        finally:
-            os.close(descriptor)
     except OSError as error:
         if error.errno in _NO_NAMESPACE:
             raise MachineGoneError(f"network namespace {netns} is gone: other software deleted it") from error

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,12 +80,12 @@ class ProcessStat(NamedTuple):
 
 def parse_cpu_ticks(stat: str, cpu: int | None = None) -> CpuTicks:
     """Return the ticks of one CPU, or of all, from /proc/stat; ValueError or IndexError if they are missing."""
-    wanted = "cpu" if cpu is None else f"cpu{cpu}"
-    words = next((rest for name, *rest in map(str.split, stat.splitlines()) if name == wanted), None)
-    if words is None:
-        raise ValueError(f"/proc/stat has no line {wanted!r}")
-    user, nice, system, idle, iowait, irq, softirq, steal = map(int, words[:8])
-    return CpuTicks(user, nice, system, idle, iowait, irq, softirq, steal)
+    label = "cpu" if cpu is None else f"cpu{cpu}"
+    for name, *words in map(str.split, stat.splitlines()):
+        if name == label:
+            user, nice, system, idle, iowait, irq, softirq, steal = map(int, words[:8])
+            return CpuTicks(user, nice, system, idle, iowait, irq, softirq, steal)
+    raise ValueError(f"/proc/stat has no line {label!r}")
 
 
 def parse_sched_times(schedstat: str) -> SchedTimes:
@@ -104,11 +105,10 @@ def read_sched_times(thread: int, process: int | str = "self") -> SchedTimes | N
 def kernel_thread(host: Host, name: str) -> int | None:
     """Return the process id of a kernel thread on a host's machine, by name; None if it is not visible there."""
     try:
-        found = host.run(["sh", "-c", 'grep -lsx "$0" /proc/[0-9]*/comm', name]).stdout.split()
-        (process,) = [int(file.split("/")[2]) for file in found]
+        (file,) = host.run(["sh", "-c", 'grep -lsx "$0" /proc/[0-9]*/comm', name]).stdout.split()
+        return int(file.split("/")[2])
     except (NetbenchError, ValueError, IndexError):
         return None
-    return process
 
 
 def softirq_s(before: CpuTicks, after: CpuTicks, over_s: float) -> float:
@@ -133,7 +133,8 @@ def memory_bytes(pid: int, proc: Path = Path("/proc")) -> int | None:
     """
     try:
         own = parse_pss(read_text(proc / str(pid) / "smaps_rollup"))
-        children = [int(child) for task in (proc / str(pid) / "task").iterdir() for child in _children(task)]
+        tasks = (proc / str(pid) / "task").iterdir()
+        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
     except (OSError, ValueError):
         return None
     # A child that has ended meanwhile uses none.
@@ -144,10 +145,6 @@ def parse_pss(rollup: str) -> int:
     """Return the memory of one process in bytes, from its smaps_rollup; ValueError for other texts."""
     (kib,) = [int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")]
     return kib * 1024
-
-
-def _children(task: Path) -> list[str]:
-    return (task / "children").read_text().split()
 
 
 def parse_process(line: str) -> ProcessStat:
@@ -168,20 +165,18 @@ def read_process(pid: int | str) -> ProcessStat:
 def all_processes() -> Iterator[ProcessStat]:
     """Yield all processes of this machine except those that end meanwhile."""
     for directory in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):  # ended meanwhile
             yield read_process(directory.name)
-        except OSError:
-            continue  # ended meanwhile
 
 
 def descendants() -> set[int]:
     """Return the ids of all descendants of this process."""
     parents = {process.pid: process.parent for process in all_processes()}
-    found, ahead = set(), {os.getpid()}
-    while ahead:
-        ahead = {pid for pid, parent in parents.items() if parent in ahead}
-        found |= ahead
-    return found
+    pids, generation = set(), {os.getpid()}
+    while generation:
+        generation = {pid for pid, parent in parents.items() if parent in generation}
+        pids |= generation
+    return pids
 
 
 def is_there(machine: Host, pid: int) -> bool:
@@ -199,13 +194,11 @@ def processes_of(machine: Host, proc: str = "/proc") -> list[ProcessStat]:
 
     The /proc of a PID namespace, `/proc/PID/root/proc`, has the processes in there, with their ids there.
     """
-    found = []
+    processes = []
     for line in _of_all(machine, proc, "stat").split("\n"):
-        try:
-            found.append(parse_process(line))
-        except (ValueError, IndexError):
-            continue  # the end of the last line, or a line break in a name
-    return found
+        with suppress(ValueError, IndexError):  # the end of the last line, or a line break in a name
+            processes.append(parse_process(line))
+    return processes
 
 
 def memory_of(machine: Host, proc: str) -> int | None:
@@ -238,3 +231,20 @@ def lacking_capabilities(status: Path = Path("/proc/self/status")) -> list[str]:
     """Return the capabilities that every testbed needs and this process lacks (capabilities(7)); none if unknown."""
     held = next((line.split()[1] for line in lines_of(status) if line.startswith("CapEff:")), "f" * 16)
     return [name for name, bit in _CAPABILITIES.items() if not int(held, 16) >> bit & 1]
+
+
+def driver_of(interface: str) -> str | None:
+    """Return the driver of an interface of netbench's own namespace; None where /sys does not show it."""
+    try:
+        return Path("/sys/class/net", interface, "device/driver").readlink().name
+    except OSError:
+        return None
+
+
+def speed_mbps_of(interface: str) -> int | None:
+    """Return its speed in Mbit/s; None where /sys does not show it."""
+    try:
+        speed = int(Path("/sys/class/net", interface, "speed").read_text())
+    except (OSError, ValueError):
+        return None
+    return speed if speed > 0 else None

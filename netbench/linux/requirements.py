@@ -24,7 +24,7 @@ from netbench.errors import MissingError, NetbenchError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes.receive import BindThread, ReceiveByNapi, threads_of
-from netbench.linux.netlink import Generic
+from netbench.linux.netlink import generic_netlink
 from netbench.linux.xdp_devices import xdp_device
 
 # Prints the arguments that are neither commands nor, with a `/`, patterns of an existing file.
@@ -132,11 +132,13 @@ def require_on_host(host: Host, requirements: Iterable[Requirement]) -> None:
     lacking = run_checked(host, ["sh", "-c", _LIST_MISSING, "sh", *packages]).splitlines() if packages else []
     if lacking:
         missing = ", ".join(dict.fromkeys(package for sign in lacking for package in packages[sign]))
-        install = [
-            f"install {missing} there (on a host over SSH `netbench hosts prepare TOPOLOGY` does); a VM has what its "
-            "image has"
-        ]
-        remedies = [*(install if missing else []), *dict.fromkeys(by_hand[sign] for sign in lacking if sign in by_hand)]
+        remedies = dict.fromkeys(by_hand[sign] for sign in lacking if sign in by_hand)
+        if missing:
+            install = (
+                f"install {missing} there (on a host over SSH `netbench hosts prepare TOPOLOGY` does it; to a VM, add "
+                "it to the packages of its image)"
+            )
+            remedies = {install: None, **remedies}
         raise MissingError(f"{host} has no {', '.join(lacking)}: {'; '.join(remedies)}")
 
 
@@ -154,7 +156,7 @@ class Probes:
     def netns(self) -> str:
         """Make a network namespace and enter it."""
         self._netns = self._stack.enter_context(_probe_namespace())
-        return "made one and entered it"
+        return "created and entered one"
 
     def veth(self) -> str:
         """Make the pair and set both ends up."""
@@ -162,7 +164,7 @@ class Probes:
             iproute.link("add", ifname="nbp0", kind="veth", peer={"ifname": "nbp1"})
             for name in ("nbp0", "nbp1"):
                 iproute.link("set", index=iproute.link_lookup(ifname=name)[0], state="up")
-        return "made a pair"
+        return "created a pair"
 
     def bridge(self) -> str:
         """Make a bridge, and give it a port."""
@@ -171,7 +173,7 @@ class Probes:
             bridge, port = (iproute.link_lookup(ifname=name)[0] for name in ("nbpbr", "nbp1"))
             iproute.link("set", index=port, master=bridge)
             iproute.link("set", index=port, master=0)
-        return "made one and gave it a port"
+        return "created one with a port"
 
     def bridge_nf(self) -> str:
         """Switch off the filtering of bridged frames by the IP layer's firewall, and on again."""
@@ -204,40 +206,40 @@ class Probes:
             sender.send(frame)
             if receiver.recv(2048) != frame:
                 raise ProbeError("the frame received is not the one that was sent")
-        return "sent a frame past the queueing discipline and received it"
+        return "sent a frame without queueing discipline and received it"
 
     def nftables(self) -> str:
         """Make filter chains for bridged and routed frames."""
         for family in ("bridge", "ip"):
             self._nft(f"add table {family} nbp")
             self._nft(f"add chain {family} nbp c {{ type filter hook forward priority 0; }}")
-        return "made filter chains for bridged and routed frames"
+        return "created filter chains for bridged and routed frames"
 
     def numgen(self) -> str:
         """Make a rule that drops k of n frames."""
         for family in ("bridge", "ip"):
             self._nft(f"add rule {family} nbp c numgen inc mod 100 < 7 counter drop")
-        return "made a rule that drops 7 of 100 frames"
+        return "created a rule that drops 7 of 100 frames"
 
     def ingress(self) -> str:
         """Make an ingress chain."""
         self._nft("add table netdev nbp")
         self._nft('add chain netdev nbp c { type filter hook ingress device "nbp0" priority 0; }')
-        return "made an ingress chain"
+        return "created an ingress chain"
 
     def flowtable(self) -> str:
-        """Make a table of flows that go past the IP layer."""
+        """Make a table of flows that bypass the IP layer."""
         self._nft("add table ip nbpf")
         self._nft('add flowtable ip nbpf f { hook ingress priority 0; devices = { "nbp0" }; }')
         self._nft("add chain ip nbpf c { type filter hook forward priority 0; }")
         self._nft("add rule ip nbpf c ip protocol udp flow add @f")
-        return "made a table of flows"
+        return "created a table of flows"
 
     def redirect(self) -> str:
         """Redirect the frames received by one interface to another."""
         every = "protocol all u32 match u32 0 0 action mirred egress redirect dev nbp1"
         self._pipe(["tc", "-batch", "-"], f"qdisc add dev nbp0 ingress\nfilter add dev nbp0 ingress {every}\n")
-        return "redirected what comes in"
+        return "redirected received frames"
 
     def xdp_redirect(self) -> str:
         """Attach a program that redirects, in the driver of an interface."""
@@ -246,11 +248,11 @@ class Probes:
                 attach_xdp(program.program("nb_forward"), socket.if_nametoindex("nbp0"), "native").close()
         except NetbenchError as error:
             raise ProbeError(str(error)) from error
-        return "attached a program of netbench's"
+        return "attached a program"
 
     def openvswitch(self) -> str:
         """Request the kernel's datapath of Open vSwitch, which loads its module."""
-        with Generic("ovs_datapath"):
+        with generic_netlink("ovs_datapath"):
             return "has the datapath of Open vSwitch"
 
     def netem(self) -> str:
@@ -264,7 +266,7 @@ class Probes:
         if Path("/proc/net/pktgen").exists():
             return "loaded"
         if is_loadable(self._which, "pktgen"):
-            return "not loaded; the module is there"
+            return "not loaded, but its module exists"
         raise ProbeError("not in this kernel")
 
     def macvtap(self) -> str:
@@ -273,13 +275,13 @@ class Probes:
             nic = iproute.link_lookup(ifname="nbp0")[0]
             iproute.link("add", ifname="nbpmvt", kind="macvtap", link=nic, macvtap_mode="passthru")
             iproute.link("del", index=iproute.link_lookup(ifname="nbpmvt")[0])
-        return "made one"
+        return "created one"
 
     def tun(self) -> str:
         """Make a tap."""
         with Path("/dev/net/tun").open("r+b", buffering=0) as device:
             fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH14x", b"nbptap", _IFF_TAP | _IFF_NO_PI))
-        return "made a tap"
+        return "created a tap"
 
     def xdp(self) -> str:
         """Open an XDP socket."""
@@ -297,7 +299,7 @@ class Probes:
                     BindThread(self._netns, name, (cpu,), number).make(host)
         except NetbenchError as error:
             raise ProbeError(str(error)) from error
-        return "had one end receive from a ring, by a kernel thread on a CPU of its own"
+        return "one end of a pair received from a ring, by a kernel thread bound to a CPU"
 
     def live_frames(self) -> str:
         """Run a program that drops a live frame, and query which interfaces accept frames from programs."""
@@ -309,8 +311,8 @@ class Probes:
         takes = xdp_device("nbp0").takes_frames
         if takes is None:
             raise ProbeError("does not report which interfaces accept frames from programs, as Linux 6.3 and newer do")
-        where = "links that are `receive: napi`, and" if takes else "no links here, only"
-        return f"ran a program on a live frame; it can be sent over {where} NICs whose driver takes it"
+        links = "links with `receive: napi` and " if takes else ""
+        return f"ran a program on a live frame; {links}NICs whose driver supports it can send such frames"
 
     def _nft(self, ruleset: str) -> None:
         self._pipe(["nft", "-f", "-"], ruleset)
@@ -342,7 +344,7 @@ def _reason(error: Exception) -> str:
         case NetlinkError():
             return f"the kernel rejects it: {os.strerror(error.code)}"
         case TimeoutError():
-            return f"nothing happened within {_TIMEOUT_S:g} s"
+            return f"no frame was received within {_TIMEOUT_S:g} s"
         case OSError(errno=int(number)):
             # pyroute2 uses the errno's text for the step that failed.
             step = "" if error.strerror == os.strerror(number) else f" ({error.strerror})"

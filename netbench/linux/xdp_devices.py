@@ -3,22 +3,16 @@
 Formats: linux/netdev.h (Linux 6.3 and newer), linux/rtnetlink.h and linux/if_link.h.
 """
 
-import socket
 import struct
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
-from netbench.linux.netlink import Generic, attribute, attributes, nested, request, text
-from netbench.model.foreign_text import encoded
+from netbench.linux.netlink import attribute, generic_netlink, nested, number, request_links, route_socket, text
+from netbench.linux.proc import driver_of
 
 _NETDEV_CMD_DEV_GET, _NETDEV_IFINDEX, _NETDEV_XDP_FEATURES = 1, 1, 3
 _RUNS_PROGRAMS, _TAKES_FRAMES = 1 << 0, 1 << 2  # NETDEV_XDP_ACT_BASIC, NETDEV_XDP_ACT_NDO_XMIT
-_RTM_GETLINK = 18
-_LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
-_IFLA_IFNAME, _IFLA_MTU, _IFLA_LINKINFO, _IFLA_INFO_KIND = 3, 4, 18, 1
+_IFLA_MTU, _IFLA_LINKINFO, _IFLA_INFO_KIND = 4, 18, 1
 _IFLA_XDP, _IFLA_XDP_ATTACHED, _XDP_ATTACHED_DRV = 43, 2, 1
-_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 # Drivers in kernels before 6.3, which do not report features: the first accepts frames while a program is attached
 # (virtnet_xdp_xmit of drivers/net/virtio_net.c), the others do not support XDP.
 _WITH_PROGRAM, _WITHOUT_XDP = ("virtio_net",), ("e1000", "e1000e", "vmxnet3")
@@ -45,20 +39,18 @@ class XdpDevice:
 
 def xdp_device(interface: str) -> XdpDevice:
     """Return an interface by name; OSError (ENODEV) when there is none."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
-        name = attribute(_IFLA_IFNAME, encoded(interface) + b"\0")
-        (answer,) = request(netlink, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + name)
-    _, _, index, flags, _ = _LINK.unpack_from(answer)
-    link = attributes(answer[_LINK.size :])
-    kind = text(nested(link, _IFLA_LINKINFO, _IFLA_INFO_KIND)) or _driver(interface)
-    reported = _features(index)
+    with route_socket() as netlink:
+        (link,) = request_links(netlink, name=interface)
+    contents = link.attributes
+    kind = text(nested(contents, _IFLA_LINKINFO, _IFLA_INFO_KIND)) or driver_of(interface) or ""
+    reported = _features(link.index)
     features = reported
     if reported is None:
-        features = _features_by_driver(kind, nested(link, _IFLA_XDP, _IFLA_XDP_ATTACHED))
+        features = _features_by_driver(kind, nested(contents, _IFLA_XDP, _IFLA_XDP_ATTACHED))
     return XdpDevice(
-        index,
-        struct.unpack("=I", link[_IFLA_MTU])[0],
-        flags & (_IFF_UP | _IFF_LOWER_UP) == _IFF_UP | _IFF_LOWER_UP,
+        link.index,
+        number(contents[_IFLA_MTU]),
+        link.is_up,
         kind,
         None if features is None else bool(features & _TAKES_FRAMES),
         None if features is None else bool(features & _RUNS_PROGRAMS),
@@ -71,20 +63,14 @@ def _features_by_driver(driver: str, attached: bytes) -> int | None:
     if driver in _WITHOUT_XDP:
         return 0
     if driver in _WITH_PROGRAM:
-        return _RUNS_PROGRAMS | (_TAKES_FRAMES if attached == bytes([_XDP_ATTACHED_DRV]) else 0)
+        return _RUNS_PROGRAMS | (_TAKES_FRAMES if number(attached) == _XDP_ATTACHED_DRV else 0)
     return None
 
 
 def _features(index: int) -> int | None:
     try:
-        with Generic("netdev") as netdev:
-            answer = netdev.request(_NETDEV_CMD_DEV_GET, attribute(_NETDEV_IFINDEX, struct.pack("=I", index)))
+        with generic_netlink("netdev") as netdev:
+            answer = netdev(_NETDEV_CMD_DEV_GET, attribute(_NETDEV_IFINDEX, struct.pack("=I", index)))
     except OSError:
         return None
-    return int(struct.unpack("=Q", answer[_NETDEV_XDP_FEATURES])[0])
-
-
-def _driver(interface: str) -> str:
-    with suppress(OSError):  # not visible, or missing
-        return Path("/sys/class/net", interface, "device/driver").readlink().name
-    return ""
+    return number(answer[_NETDEV_XDP_FEATURES])

@@ -28,7 +28,7 @@ class ForeignFilter(NamedTuple):
     counter: str
 
 
-def look(testbed: Testbed, active: ActiveGuest) -> list[ForeignFilter]:
+def foreign_filters(testbed: Testbed, active: ActiveGuest) -> list[ForeignFilter]:
     """Return everything at the counting points now that netbench did not attach."""
     setup, declared = testbed.setup({VICTIM: active}), active.ready.points
     paths = {name: whole_path(ends.path, declared.get(name, ())) for name, ends in setup.endpoints.items()}

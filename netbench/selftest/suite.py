@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from netbench.results.atomic import write_atomically
 from netbench.results.selftests import fingerprint, keep_record
 from netbench.selftest.forwarders import DELAYING, check_forwarder, check_netem, forwarder_cases
 from netbench.selftest.loopback import LOOPBACK, check_loopback, loopback
-from netbench.selftest.loss_checks import ForeignFilter, check_drops, judge_attached, look, references
+from netbench.selftest.loss_checks import ForeignFilter, check_drops, foreign_filters, judge_attached, references
 from netbench.selftest.time_checks import CpuTimes, check_pacing, judge_cpus
 from netbench.selftest.trials import Tester, selftest_profile, with_uuts
 from netbench.testbed.cpus import usable_cpus
@@ -60,23 +60,7 @@ class Presenter(Protocol):
         """Show the conclusion, and where the record is kept for later campaigns."""
 
 
-@dataclass(slots=True)
-class _Found:
-    """The results so far."""
-
-    presenter: Presenter
-    checks: list[SelftestCheck] = field(default_factory=list)
-    ceilings: list[Ceiling] = field(default_factory=list)
-    in_the_way: list[ForeignFilter] = field(default_factory=list)
-    sends: str = ""
-    receives: str = ""
-
-    def add(self, check: SelftestCheck) -> None:
-        self.checks.append(check)
-        self.presenter.row(check)
-
-
-def run_selftest(presenter: Presenter, wanted: SelftestPlan, directory: Path | None) -> bool:
+def run_selftest(presenter: Presenter, plan: SelftestPlan, directory: Path | None) -> bool:
     """Make all checks, show them as they are made, and keep the record; return whether none failed and some passed.
 
     The record becomes the latest of this testbed. It is written to `directory`, if given, with a page about it.
@@ -84,22 +68,14 @@ def run_selftest(presenter: Presenter, wanted: SelftestPlan, directory: Path | N
     """
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise UsageError(f"{directory}: is there already; name another with -o")
-    found = _Found(presenter)
     before = CpuTimes.now()
     with tempfile.TemporaryDirectory(prefix="netbench-selftest-") as scratch:
-        _references(wanted, found, Path(scratch))
-        _loopback(wanted, found, Path(scratch))
-    found.add(judge_attached(found.in_the_way, wanted.topology))
-    found.add(judge_cpus(before, CpuTimes.now(), len(usable_cpus())))
-    record = SelftestRecord(
-        passed=_passed(found.checks),
-        when_ns=time.time_ns(),
-        topology=wanted.topology.name,
-        generator=found.sends,
-        fingerprint=fingerprint(wanted.topology, wanted.generator, found.sends, found.receives, wanted.sink),
-        checks=tuple(found.checks),
-        ceilings=tuple(found.ceilings),
-    )
+        selftest = _Selftest(presenter, plan, Path(scratch))
+        selftest.check_references()
+        selftest.check_loopback()
+    selftest.add(judge_attached(selftest.foreign, plan.topology))
+    selftest.add(judge_cpus(before, CpuTimes.now(), len(usable_cpus())))
+    record = selftest.record()
     if directory is not None:
         _write(record, directory)
     presenter.end(record, keep_record(record))
@@ -117,76 +93,96 @@ def _write(record: SelftestRecord, directory: Path) -> None:
     write_selftest_summary(record, directory / "summary.json")
 
 
-def _passed(checks: list[SelftestCheck]) -> bool:
-    """Return whether some checks passed and none failed; skipped checks do not count."""
-    return any(check.passed for check in checks) and not any(check.passed is False for check in checks)
+@dataclass(slots=True)
+class _Selftest:
+    """A self-test and its results so far."""
 
+    presenter: Presenter
+    plan: SelftestPlan
+    scratch: Path
+    checks: list[SelftestCheck] = field(default_factory=list)
+    ceilings: list[Ceiling] = field(default_factory=list)
+    foreign: list[ForeignFilter] = field(default_factory=list)
+    sends: str = ""
+    receives: str = ""
 
-def _references(wanted: SelftestPlan, found: _Found, scratch: Path) -> None:
-    """Make all checks on UUTs with known behaviour."""
-    if not wanted.topology.uut_host:
-        why = "skipped: the UUT of this testbed is not netbench's to configure"
-        found.add(SelftestCheck(name="reference UUTs", passed=None, detail=why))
-        return
-    limit_fps = _fps(wanted.topology) // 2
-    rounds: list[tuple[UutSpec, Checks]] = []
-    both_ways = any(stream.reverse for stream in wanted.topology.streams)
-    for reference in references(limit_fps, both_ways=both_ways):
-        rounds.append((reference.spec, partial(check_drops, reference)))
-    first = rounds[0][0]
-    rounds.insert(0, (first, partial(check_pacing, first.name)))
-    if wanted.topology.vms:
-        rounds.append((DELAYING, check_netem))
-    for case in forwarder_cases():
-        rounds.append((case.spec, partial(check_forwarder, case)))
-    topology = with_uuts(wanted.topology, list({spec.name: spec for spec, _ in rounds}.values()))
-    _round(wanted, topology, rounds, found, scratch)
+    def add(self, check: SelftestCheck) -> None:
+        """Keep a check and show it."""
+        self.checks.append(check)
+        self.presenter.row(check)
 
-
-def _loopback(wanted: SelftestPlan, found: _Found, scratch: Path) -> None:
-    """Make all checks without a UUT."""
-    try:
-        topology = loopback(wanted.topology, cabled=wanted.cabled)
-    except MissingError as error:
-        found.add(SelftestCheck(name="loopback without a UUT", passed=None, detail=f"skipped: {error}"))
-        return
-    _round(wanted, topology, [(LOOPBACK, partial(check_loopback, found.ceilings))], found, scratch)
-
-
-def _round(
-    wanted: SelftestPlan, topology: Topology, rounds: list[tuple[UutSpec, Checks]], found: _Found, scratch: Path
-) -> None:
-    """Bring a testbed up, and one UUT after the other on it; a UUT that does not come up becomes a check."""
-    with ExitStack() as stack:
-        testbed = stack.enter_context(open_testbed(resolve(topology, selftest_profile(wanted.generator, wanted.sink))))
-        # As in a campaign: without a UUT, a stream and its reverse stream share one link.
-        found.sends, found.receives = testbed.sends(), found.receives or testbed.receives()
-        tester = Tester(testbed, topology, wanted.generator, wanted.sink, scratch, _fps(topology), wanted.frames)
-        for spec, checks in rounds:
-            with _explained(spec, found), testbed.uut(spec) as active:
-                for check in checks(tester, active):
-                    found.add(check)
-                if spec is not DELAYING:  # its netem is netbench's own, but bears no mark
-                    found.in_the_way += look(testbed, active)
-        for other in testbed.others():
-            who = f"netbench with process id {other.pid} (topology {other.topology})"
-            detail = f"{who} measured on this machine too: the tester is better than it shows; test it again alone"
-            found.add(SelftestCheck(name="alone on this machine", passed=None, detail=detail))
-
-
-@contextmanager
-def _explained(spec: UutSpec, found: _Found) -> Iterator[None]:
-    """Convert the error of a UUT that does not come up to a check: skipped if this host lacks something, or failed."""
-    try:
-        yield
-    except UutError as error:
-        lacking = isinstance(error.__cause__, MissingError)
-        detail = f"skipped: {error}" if lacking else f"it did not come up: {error}"
-        found.add(
-            SelftestCheck(name=f"UUT {spec.name}", uut=spec.name, passed=None if lacking else False, detail=detail)
+    def record(self) -> SelftestRecord:
+        """Return the record; it has passed if some checks passed and none failed. Skipped checks do not count."""
+        plan, results = self.plan, {check.passed for check in self.checks}
+        return SelftestRecord(
+            passed=True in results and False not in results,
+            when_ns=time.time_ns(),
+            topology=plan.topology.name,
+            generator=self.sends,
+            fingerprint=fingerprint(plan.topology, plan.generator, self.sends, self.receives, plan.sink),
+            checks=tuple(self.checks),
+            ceilings=tuple(self.ceilings),
         )
-    except TestbedError as error:
-        found.add(SelftestCheck(name=f"UUT {spec.name}", uut=spec.name, passed=False, detail=str(error)))
+
+    def check_references(self) -> None:
+        """Make all checks on UUTs with known behaviour."""
+        topology = self.plan.topology
+        if not topology.uut_host:
+            why = "skipped: the UUT of this testbed is not netbench's to configure"
+            self.add(SelftestCheck(name="reference UUTs", passed=None, detail=why))
+            return
+        both_ways = any(stream.reverse for stream in topology.streams)
+        rounds: list[tuple[UutSpec, Checks]] = [
+            (reference.spec, partial(check_drops, reference))
+            for reference in references(_fps(topology) // 2, both_ways=both_ways)
+        ]
+        first = rounds[0][0]
+        rounds.insert(0, (first, partial(check_pacing, first.name)))
+        rounds += [(DELAYING, check_netem)] if topology.vms else []
+        rounds += [(case.spec, partial(check_forwarder, case)) for case in forwarder_cases()]
+        self._measure(with_uuts(topology, list({spec.name: spec for spec, _ in rounds}.values())), rounds)
+
+    def check_loopback(self) -> None:
+        """Make all checks without a UUT."""
+        try:
+            topology = loopback(self.plan.topology, cabled=self.plan.cabled)
+        except MissingError as error:
+            self.add(SelftestCheck(name="loopback without a UUT", passed=None, detail=f"skipped: {error}"))
+            return
+        self._measure(topology, [(LOOPBACK, partial(check_loopback, self.ceilings))])
+
+    def _measure(self, topology: Topology, rounds: list[tuple[UutSpec, Checks]]) -> None:
+        """Bring a testbed up, and one UUT after the other on it; a UUT that does not come up becomes a check."""
+        plan = self.plan
+        with open_testbed(resolve(topology, selftest_profile(plan.generator, plan.sink))) as testbed:
+            # As in a campaign: without a UUT, a stream and its reverse stream share one link.
+            self.sends, self.receives = testbed.sends(), self.receives or testbed.receives()
+            tester = Tester(testbed, topology, plan.generator, plan.sink, self.scratch, _fps(topology), plan.frames)
+            for spec, checks in rounds:
+                with self._failures_of(spec), testbed.uut(spec) as active:
+                    for check in checks(tester, active):
+                        self.add(check)
+                    if spec is not DELAYING:  # its netem is netbench's own, but bears no mark
+                        self.foreign += foreign_filters(testbed, active)
+            for other in testbed.others():
+                who = f"netbench with process id {other.pid} (topology {other.topology})"
+                detail = f"{who} measured on this machine too: the tester is better than it shows; test it again alone"
+                self.add(SelftestCheck(name="alone on this machine", passed=None, detail=detail))
+
+    @contextmanager
+    def _failures_of(self, spec: UutSpec) -> Iterator[None]:
+        """Turn the error of a UUT into a check: skipped if this host lacks something, else failed."""
+        passed: bool | None = False
+        try:
+            yield
+            return
+        except UutError as error:
+            lacking = isinstance(error.__cause__, MissingError)
+            passed = None if lacking else False
+            detail = f"skipped: {error}" if lacking else f"it did not come up: {error}"
+        except TestbedError as error:
+            detail = str(error)
+        self.add(SelftestCheck(name=f"UUT {spec.name}", uut=spec.name, passed=passed, detail=detail))
 
 
 def _fps(topology: Topology) -> int:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
@@ -24,9 +24,9 @@ from pyroute2.ethtool.ioctl import IoctlEthtool, NoSuchDevice, NotSupportedError
 
 from netbench.errors import NetbenchError
 from netbench.linux.cgroups import cpu_limit
-from netbench.linux.proc import parse_cpu_list, parse_cpu_ticks
+from netbench.linux.proc import driver_of, parse_cpu_list, parse_cpu_ticks, speed_mbps_of
 from netbench.linux.requirements import Tool
-from netbench.linux.safety.ports import KernelLink, driver_of, read_links, speed_mbps_of
+from netbench.linux.safety.ports import KernelLink, read_links
 from netbench.testbed.doctor.requirements import all_of
 
 Which = Callable[[str], str | None]
@@ -96,21 +96,23 @@ def read_environment(
     parameter without a value is "". `root` is the directory that contains /proc and /sys.
     """
     namespaces = {name: _namespace(root, name, nics) for name, nics in hosts_nics.items() if name}
+    given = dict(word.partition("=")[::2] for word in (_text(root / "proc/cmdline") or "").split())
+    memory = re.fullmatch(r"(\d+) kB", _field(root / "proc/meminfo", "MemTotal") or "")
     return {
         "kernel": {
             "release": platform.release(),
             "version": platform.version(),
             "architecture": platform.machine(),
-            "parameters": _kernel_parameters(root),
+            "parameters": {name: given.get(name) for name in _KERNEL_PARAMETERS},
         },
-        "os": _os_name(),
+        "os": os_release().get("PRETTY_NAME"),
         "cpu": _cpu(root),
-        "memory_bytes": _memory_bytes(root),
+        "memory_bytes": int(memory[1]) * 1024 if memory else None,
         "virtualisation": virtualisation(root, which),
         "activity": _activity(root),
         **_namespace(root, None, hosts_nics.get(None, ())),
         "namespaces": namespaces,
-        "tools": _versions(which, [tool for tool in all_of(Tool) if tool.version]),
+        "tools": _tool_versions(which),
         "python": {
             "version": platform.python_version(),
             "implementation": sys.implementation.name,
@@ -143,6 +145,13 @@ def git_revision(directory: Path | None = None, *, which: Which = shutil.which) 
     return f"{commit}-dirty" if commit and len(status.splitlines()) > 1 else commit
 
 
+def os_release() -> dict[str, str]:
+    """Return the fields of os-release(5); empty when this system has none."""
+    with suppress(OSError):
+        return platform.freedesktop_os_release()
+    return {}
+
+
 def _text(path: Path) -> str | None:
     try:
         return path.read_text(errors="replace").strip()
@@ -150,49 +159,25 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _kernel_parameters(root: Path) -> dict[str, str | None]:
-    command_line = _text(root / "proc/cmdline") or ""
-    given = dict(word.partition("=")[::2] for word in command_line.split())
-    return {name: given.get(name) for name in _KERNEL_PARAMETERS}
-
-
-def _os_name() -> str | None:
-    try:
-        return platform.freedesktop_os_release().get("PRETTY_NAME")
-    except OSError:
-        return None
-
-
 def _cpu(root: Path) -> dict[str, object]:
     system = root / "sys/devices/system"
     online = _text(system / "cpu/online")
-    smt = _text(system / "cpu/smt/active")
+    smt, limit = _text(system / "cpu/smt/active"), cpu_limit(proc=root / "proc")
+    governors = {_text(path) for path in system.glob("cpu/cpu[0-9]*/cpufreq/scaling_governor")}
+    # x86 and most others; POWER and some ARM kernels; the board, if the CPU has no name.
+    models = (_field(root / "proc/cpuinfo", key) for key in ("model name", "cpu", "Model"))
     return {
-        "model": _cpu_model(root),
+        "model": next(filter(None, models), None),
         "online": online,
         "online_count": len(parse_cpu_list(online)) if online else os.cpu_count(),
         "allowed": _field(root / "proc/self/status", "Cpus_allowed_list"),
-        "limit": _cpu_limit(root),
+        "limit": limit and {"cpus": limit.cpus, "text": str(limit), "remedy": limit.remedy},
         "smt": None if smt is None else smt == "1",
-        "governor": _governor(system),
+        "governor": ",".join(sorted(filter(None, governors))) or None,  # several if CPUs differ
         "turbo": _turbo(system),
         "idle_driver": _text(system / "cpu/cpuidle/current_driver"),
         "clocksource": _text(system / "clocksource/clocksource0/current_clocksource"),
     }
-
-
-def _cpu_limit(root: Path) -> dict[str, object] | None:
-    """Return the tightest CPU limit of a control group on netbench; None without a limit or if it is unreadable."""
-    limit = cpu_limit(proc=root / "proc")
-    return None if limit is None else {"cpus": limit.cpus, "text": str(limit), "remedy": limit.remedy}
-
-
-def _cpu_model(root: Path) -> str | None:
-    # x86 and most others; POWER and some ARM kernels; the board, if the CPU has no name.
-    for key in ("model name", "cpu", "Model"):
-        if model := _field(root / "proc/cpuinfo", key):
-            return model
-    return None
 
 
 def _field(path: Path, key: str) -> str | None:
@@ -204,12 +189,6 @@ def _field(path: Path, key: str) -> str | None:
     return None
 
 
-def _governor(system: Path) -> str | None:
-    """Return the frequency governor, or several joined by commas if CPUs differ."""
-    governors = {_text(path) for path in system.glob("cpu/cpu[0-9]*/cpufreq/scaling_governor")}
-    return ",".join(sorted(filter(None, governors))) or None
-
-
 def _turbo(system: Path) -> bool | None:
     """Return whether CPUs may exceed their nominal frequency (admin-guide/pm/intel_pstate.rst and cpufreq.rst)."""
     if (no_turbo := _text(system / "cpu/intel_pstate/no_turbo")) is not None:
@@ -217,11 +196,6 @@ def _turbo(system: Path) -> bool | None:
     if (boost := _text(system / "cpu/cpufreq/boost")) is not None:
         return boost == "1"
     return None
-
-
-def _memory_bytes(root: Path) -> int | None:
-    match = re.fullmatch(r"(\d+) kB", _field(root / "proc/meminfo", "MemTotal") or "")
-    return int(match[1]) * 1024 if match else None
 
 
 @cache
@@ -247,18 +221,14 @@ def _hypervisor(root: Path) -> str | None:
 
 def _activity(root: Path) -> dict[str, object]:
     """Return the load of other programs. CPU use is measured too: a high load average may come from ended programs."""
-    loads, ticks, use = _load_average(root), _cpu_ticks(root), None
+    text, ticks, use = _text(root / "proc/loadavg"), _cpu_ticks(root), None
+    loads = [float(word) for word in text.split()[:3]] if text else None
     if loads and ticks and loads[0] > _WATCHED_FROM:
         time.sleep(_WATCHED_S)
         later = _cpu_ticks(root) or ticks
         if later["total"] > ticks["total"]:
             use = 1 - (later["idle"] - ticks["idle"]) / (later["total"] - ticks["total"])
     return {"load_average": loads, "cpu_ticks": ticks, "cpu_use": use}
-
-
-def _load_average(root: Path) -> list[float] | None:
-    text = _text(root / "proc/loadavg")
-    return [float(word) for word in text.split()[:3]] if text else None
 
 
 def _cpu_ticks(root: Path) -> dict[str, int] | None:
@@ -316,12 +286,6 @@ def _nic(link: KernelLink | None, offloads: list[str] | None, *, is_here: bool) 
     }
 
 
-def _versions(which: Which, tools: Sequence[Tool]) -> dict[str, str | None]:
-    """Return the version line of each tool; all tools are queried at once, because some are slow."""
-    with ThreadPoolExecutor() as pool:
-        return dict(zip((tool.name for tool in tools), pool.map(partial(_version_line, which), tools), strict=True))
-
-
 def _offloads(nic: str) -> list[str] | None:
     """Return the features that are on, by the kernel's names (`ethtool -k` groups some of them)."""
     ethtool = IoctlEthtool(nic)
@@ -332,6 +296,14 @@ def _offloads(nic: str) -> list[str] | None:
         return None
     finally:
         ethtool.close()
+
+
+def _tool_versions(which: Which) -> dict[str, str | None]:
+    """Return the version line of each tool; all are started at once, because some are slow."""
+    tools = [tool for tool in all_of(Tool) if tool.version]
+    with ThreadPoolExecutor() as pool:
+        lines = pool.map(partial(_version_line, which), tools)
+        return dict(zip((tool.name for tool in tools), lines, strict=True))
 
 
 def _version_line(which: Which, tool: Tool) -> str | None:

@@ -6,7 +6,7 @@ The same applies to the kernel's softirq threads, which carry frames to the UUT 
 by which the victim forwards are watched too: loss while another program had their CPU is not the UUT's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import NamedTuple
 
@@ -85,29 +85,26 @@ def disturbance_of(
     If the sources are not on this machine (`is_here` is False), its steal time, pressure and limits are left out.
     """
     before, after = readings
-    threads = [
-        *(_source(ends, sent[ends.path.name]) for ends in endpoints),
-        *(_watched(thread, before, after) for thread in watched),
-    ]
-    testers = [thread for thread in threads if thread.role != "uut"]
+    sources = [_source(ends, sent[ends.path.name]) for ends in endpoints]
+    threads = [*sources, *(_watched(thread, before, after) for thread in watched)]
+    window = _Window(before, after, [thread for thread in threads if thread.role != "uut"], guests)
     # The CPU time of a guest without CPU binding cannot be attributed to one CPU.
     is_anywhere = any(guest.used_s and not guest.cpus for guest in guests)
-    foreign_s = _foreign_s(testers, guests, before, after) if is_anywhere else 0.0
-    delays = [
-        ThreadDelay(
-            thread.role,
-            thread.name,
-            _rounded(thread.wait_s),
-            _rounded(_stalled_s(thread, testers, guests, before, after, foreign_s)),
-            thread.stream,
-            _rounded(_longest_s(thread, testers, guests, before, after)),
-        )
-        for thread in threads
-    ]
+    foreign_s = window.foreign_s() if is_anywhere else 0.0
     return Disturbance(
-        window_s=(after.at_ns - before.at_ns) / 1e9,
-        threads=tuple(delays),
-        steal_s=_steal_s(None, before, after) if is_here else None,
+        window_s=window.seconds,
+        threads=tuple(
+            ThreadDelay(
+                thread.role,
+                thread.name,
+                _rounded(thread.wait_s),
+                _rounded(window.stalled_s(thread, foreign_s)),
+                thread.stream,
+                _rounded(window.longest_s(thread)),
+            )
+            for thread in threads
+        ),
+        steal_s=window.steal_s(None) if is_here else None,
         cpu_pressure_s=_rounded(_grown(before.pressure_s, after.pressure_s)) if is_here else None,
         throttled_s=_rounded(_grown(before.throttled_s, after.throttled_s)) if is_here else None,
     )
@@ -127,103 +124,106 @@ def _watched(thread: Watched, before: CpuDelays, after: CpuDelays) -> _Thread:
     return _Thread(*who, after.bound.get(thread.process), spent.ran_ns / 1e9, spent.waited_ns / 1e9, spent.turns)
 
 
-def _stalled_s(
-    thread: _Thread,
-    threads: Sequence[_Thread],
-    guests: Sequence[GuestTime],
-    before: CpuDelays,
-    after: CpuDelays,
-    foreign_s: float,
-) -> float | None:
-    """Return for how long programs outside the trial kept a thread from running, in seconds; None if unknown.
+class _Window(NamedTuple):
+    """The time between two readings, with the threads of the tester and the guests that ran in it."""
 
-    `foreign_s` is the CPU time that programs outside the trial used on all CPUs.
-    """
-    if thread.wait_s is None and thread.paused_s is None:
-        return None
-    waited_s = thread.wait_s or 0.0
-    window_s = (after.at_ns - before.at_ns) / 1e9
-    wake_ups_s = min(thread.turns * _WAKE_UP_S, window_s * _WAKE_UPS_PART)
-    wait_s = max(0.0, waited_s - wake_ups_s)
-    if thread.role == "uut":
-        stopped_s = 0.0  # it may have been idle
-    elif thread.paused_s is None:
-        # It does not measure its pauses. A run delay does not include the time in which its CPU was stolen either.
-        steal_s = None if thread.cpu is None else _steal_s(thread.cpu, before, after)
-        stopped_s = max(0.0, (steal_s or 0.0) - _TICK_S)
-    else:
-        stopped_s = max(0.0, thread.paused_s - waited_s)
-    guests_s = _guests_s(thread, guests)
-    # The live count of a capture runs in netbench itself, on any CPU.
-    parties_s = guests_s + _tester_s(thread, threads, before, after) + after.own_s - before.own_s
-    # CPU time of guests is sampled too.
-    others_s = max(foreign_s, wait_s - parties_s - (_SAMPLES_OFF_S if guests_s else 0.0))
-    if (busy_s := _busy_s(thread.cpu, before, after)) is not None:
-        others_s = max(others_s, busy_s - (thread.ran_s or 0.0) - parties_s - _SAMPLES_OFF_S)
-    if thread.role == "uut":
-        others_s -= _UNSEEN_PART * window_s
-    return stopped_s + min(wait_s, max(0.0, others_s))
+    before: CpuDelays
+    after: CpuDelays
+    testers: Sequence[_Thread]
+    guests: Sequence[GuestTime]
+
+    @property
+    def seconds(self) -> float:
+        return (self.after.at_ns - self.before.at_ns) / 1e9
+
+    @property
+    def own_s(self) -> float:
+        """The CPU time of netbench itself; the live count of a capture runs in it, on any CPU."""
+        return self.after.own_s - self.before.own_s
+
+    def stalled_s(self, thread: _Thread, foreign_s: float) -> float | None:
+        """Return for how long programs outside the trial kept a thread from running, in seconds; None if unknown.
+
+        `foreign_s` is the CPU time that programs outside the trial used on all CPUs.
+        """
+        if thread.wait_s is None and thread.paused_s is None:
+            return None
+        waited_s = thread.wait_s or 0.0
+        wait_s = max(0.0, waited_s - min(thread.turns * _WAKE_UP_S, self.seconds * _WAKE_UPS_PART))
+        if thread.role == "uut":
+            stopped_s = 0.0  # it may have been idle
+        elif thread.paused_s is None:
+            # It does not measure its pauses. A run delay does not include the time in which its CPU was stolen either.
+            steal_s = None if thread.cpu is None else self.steal_s(thread.cpu)
+            stopped_s = max(0.0, (steal_s or 0.0) - _TICK_S)
+        else:
+            stopped_s = max(0.0, thread.paused_s - waited_s)
+        guests_s = self._guests_s(thread)
+        parties_s = guests_s + self._tester_s(thread) + self.own_s
+        # CPU time of guests is sampled too.
+        others_s = max(foreign_s, wait_s - parties_s - (_SAMPLES_OFF_S if guests_s else 0.0))
+        if (busy_s := self._busy_s(thread.cpu)) is not None:
+            others_s = max(others_s, busy_s - (thread.ran_s or 0.0) - parties_s - _SAMPLES_OFF_S)
+        if thread.role == "uut":
+            others_s -= _UNSEEN_PART * self.seconds
+        return stopped_s + min(wait_s, max(0.0, others_s))
+
+    def longest_s(self, thread: _Thread) -> float | None:
+        """Return the longest stall of a thread that programs outside the trial can have caused, in seconds."""
+        if thread.wait_s is None:
+            return None
+        parties_s = self._guests_s(thread) + self._tester_s(thread)
+        return max(0.0, thread.wait_s - thread.turns * _SHORTEST_WAKE_UP_S - parties_s)
+
+    def foreign_s(self) -> float:
+        """Return the CPU time of programs outside the trial on all CPUs, in seconds; 0 if it is unknown."""
+        busy_s, ran_s = self._busy_s(None), [thread.ran_s for thread in self.testers]
+        if busy_s is None or None in ran_s:
+            return 0.0
+        parties_s = sum(filter(None, ran_s)) + self._softirqs_s(None) + sum(guest.used_s for guest in self.guests)
+        cpus = len(self.after.ticks) - 1
+        return busy_s - parties_s - self.own_s - _SAMPLES_OFF_S * sqrt(cpus)
+
+    def steal_s(self, cpu: int | None) -> float | None:
+        """Return the steal time of a CPU, or of all CPUs; None if unknown."""
+        if cpu not in self.before.ticks or cpu not in self.after.ticks:
+            return None
+        return (self.after.ticks[cpu].steal - self.before.ticks[cpu].steal) / USER_HZ
+
+    def _busy_s(self, cpu: int | None) -> float | None:
+        """Return the CPU time that all programs and the kernel used on a CPU, or on all CPUs."""
+        if cpu not in self.before.ticks or cpu not in self.after.ticks:
+            return None
+        return (_busy_ticks(self.after.ticks[cpu]) - _busy_ticks(self.before.ticks[cpu])) / USER_HZ
+
+    def _guests_s(self, thread: _Thread) -> float:
+        """Return the CPU time of guests and their loads on the CPU of a thread, without the thread's own CPU time."""
+        used_s = sum(
+            guest.used_s for guest in self.guests if not guest.cpus or thread.cpu is None or thread.cpu in guest.cpus
+        )
+        return max(0.0, used_s - (thread.ran_s or 0.0)) if thread.role == "uut" else used_s
+
+    def _tester_s(self, thread: _Thread) -> float:
+        """Return the CPU time of the tester's other threads and of the softirq threads on the CPU of a thread."""
+        rivals = (rival for rival in self.testers if rival is not thread and _may_share_cpu(rival.cpu, thread.cpu))
+        return sum(rival.ran_s or 0.0 for rival in rivals) + self._softirqs_s(thread.cpu)
+
+    def _softirqs_s(self, cpu: int | None) -> float:
+        """Return the CPU time of the kernel's softirq threads on a CPU, or on all CPUs."""
+        earlier = self.before.softirqs
+        return sum(
+            (later.ran_ns - earlier[its_cpu].ran_ns) / 1e9
+            for its_cpu, later in self.after.softirqs.items()
+            if its_cpu in earlier and _may_share_cpu(its_cpu, cpu)
+        )
 
 
-def _foreign_s(threads: Sequence[_Thread], guests: Sequence[GuestTime], before: CpuDelays, after: CpuDelays) -> float:
-    """Return the CPU time of programs outside the trial on all CPUs, in seconds; 0 if it is unknown."""
-    busy_s, ran_s = _busy_s(None, before, after), [thread.ran_s for thread in threads]
-    if busy_s is None or None in ran_s:
-        return 0.0
-    parties_s = sum(filter(None, ran_s)) + sum(_softirqs_s(None, before, after)) + sum(guest.used_s for guest in guests)
-    cpus = len(after.ticks) - 1
-    return busy_s - parties_s - (after.own_s - before.own_s) - _SAMPLES_OFF_S * sqrt(cpus)
-
-
-def _longest_s(
-    thread: _Thread, threads: Sequence[_Thread], guests: Sequence[GuestTime], before: CpuDelays, after: CpuDelays
-) -> float | None:
-    """Return the longest stall of a thread that programs outside the trial can have caused, in seconds."""
-    if thread.wait_s is None:
-        return None
-    parties_s = _guests_s(thread, guests) + _tester_s(thread, threads, before, after)
-    return max(0.0, thread.wait_s - thread.turns * _SHORTEST_WAKE_UP_S - parties_s)
-
-
-def _guests_s(thread: _Thread, guests: Sequence[GuestTime]) -> float:
-    """Return the CPU time of guests and their loads on the CPU of a thread, without the thread's own CPU time."""
-    used_s = sum(guest.used_s for guest in guests if not guest.cpus or thread.cpu is None or thread.cpu in guest.cpus)
-    return max(0.0, used_s - (thread.ran_s or 0.0)) if thread.role == "uut" else used_s
-
-
-def _tester_s(thread: _Thread, threads: Sequence[_Thread], before: CpuDelays, after: CpuDelays) -> float:
-    """Return the CPU time of the tester's other threads and of the softirq threads on the CPU of a thread."""
-    rivals = [rival for rival in threads if rival is not thread and _share_cpu(rival.cpu, thread.cpu)]
-    return sum(rival.ran_s or 0.0 for rival in rivals) + sum(_softirqs_s(thread.cpu, before, after))
-
-
-def _softirqs_s(cpu: int | None, before: CpuDelays, after: CpuDelays) -> Iterator[float]:
-    """Yield the CPU time of each softirq thread of the kernel on a CPU, or on all CPUs."""
-    for its_cpu, later in after.softirqs.items():
-        if its_cpu in before.softirqs and _share_cpu(its_cpu, cpu):
-            yield (later.ran_ns - before.softirqs[its_cpu].ran_ns) / 1e9
-
-
-def _share_cpu(one: int | None, other: int | None) -> bool:
-    return one is None or other is None or one == other
-
-
-def _busy_s(cpu: int | None, before: CpuDelays, after: CpuDelays) -> float | None:
-    """Return the CPU time that all programs and the kernel used on a CPU, or on all CPUs."""
-    if cpu not in before.ticks or cpu not in after.ticks:
-        return None
-    earlier, later = before.ticks[cpu], after.ticks[cpu]
-    return (_busy_ticks(later) - _busy_ticks(earlier)) / USER_HZ
+def _may_share_cpu(first: int | None, second: int | None) -> bool:
+    return first is None or second is None or first == second
 
 
 def _busy_ticks(ticks: CpuTicks) -> int:
     return ticks.user + ticks.nice + ticks.system + ticks.irq + ticks.softirq
-
-
-def _steal_s(cpu: int | None, before: CpuDelays, after: CpuDelays) -> float | None:
-    if cpu not in before.ticks or cpu not in after.ticks:
-        return None
-    return (after.ticks[cpu].steal - before.ticks[cpu].steal) / USER_HZ
 
 
 def _grown(before: float | None, after: float | None) -> float | None:

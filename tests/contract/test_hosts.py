@@ -138,7 +138,7 @@ def test_a_file_that_is_missing(host):
 @with_processes
 def test_a_command_with_input_and_special_characters(host):
     assert host.run(["cat"], stdin="a\nb\n").stdout == "a\nb\n"
-    assert host.run(["echo", "$HOME; id", "*"]).stdout == "$HOME; id *\n"
+    assert host.run(["printf", "%s|", "a b", "$HOME; id", "*", ""]).stdout == "a b|$HOME; id|*||"
 
 
 @with_processes
@@ -155,6 +155,8 @@ def test_a_signal_reaches_a_process_and_the_processes_it_started(host, number):
     process = host.spawn(["sh", "-c", "sleep 60 & echo $!; wait"])
     child = int(process.stdout.readline())
     assert process.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.05)
     process.send_signal(number)
     assert process.wait(20) == -number
     assert wait_until(lambda: not is_running(child), 10)

@@ -29,7 +29,7 @@ def test_a_namespace_of_the_same_name_is_left_alone(results):
     try:
         done = netbench("run", "netns", "quick", "-o", results, *FEW)
         assert done.returncode == 4
-        assert "nb-netns-sink is there already and not netbench's" in done.stderr
+        assert "nb-netns-sink exists already and is not netbench's" in done.stderr
         assert [path.name for path in Path("/run/netns").glob("nb-netns-*")] == ["nb-netns-sink"]
         assert not results.exists()
     finally:

@@ -152,7 +152,7 @@ def test_a_port_comes_back_with_all_that_people_have_done_to_it(topology, tmp_pa
         ("ip neigh add 192.0.2.9 lladdr 02:00:00:00:00:09 dev nbt-b0", "1 static neighbours"),
         ("ip neigh add proxy 192.0.2.9 dev nbt-b0", "1 static neighbours or proxies"),
         ("ip maddr add 33:33:00:00:00:55 dev nbt-b0", "static multicast addresses"),
-        ("bridge fdb add 02:00:00:00:00:99 dev nbt-b0 self", "the address 02:00:00:00:00:99 beside its own"),
+        ("bridge fdb add 02:00:00:00:00:99 dev nbt-b0 self", "the further MAC address 02:00:00:00:00:99"),
         ("tc qdisc add dev nbt-b0 root handle 7: tbf rate 1gbit burst 100k latency 1ms", "queueing discipline tbf 7:"),
         ("tc qdisc add dev nbt-b0 clsact", "the queueing discipline clsact ffff:"),
     ],
@@ -164,7 +164,7 @@ def test_a_port_that_could_not_be_given_back_as_it_is_is_refused(topology, tmp_p
     before = ip("-d", "address")
     done = netbench("run", topology, "quick", "-o", tmp_path / "results", *FEW)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "port nbt-b0 could not be given back as it is, for it has " in done.stderr
+    assert "port nbt-b0 cannot be restored after the run, because it has " in done.stderr
     assert named in done.stderr
     dry = netbench("run", topology, "quick", "--dry-run")
     assert (dry.returncode, dry.stderr) == (2, done.stderr)

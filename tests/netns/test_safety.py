@@ -66,7 +66,7 @@ def test_an_address_is_refused_unless_named(lab):
 
     assert "carries the address 2001:db8::1/64" in message
     assert "198.18.0.1" not in message
-    assert "Name a port that nothing else uses, here: nbt-b" in message
+    assert "Use a port that nothing else uses, here: nbt-b" in message
     assert "list it under `addresses` of this port" in message
     refuse_unsafe_port("nbt-a", ["198.18.0.1/24", "2001:db8::1"], netns=lab)
 
@@ -283,7 +283,7 @@ def test_loopback(lab):
 
 
 def test_an_interface_that_is_elsewhere(lab):
-    assert "there are: lo, nbt-a, nbt-b" in refusal(lab, "nbt-c")
+    assert "its interfaces: lo, nbt-a, nbt-b" in refusal(lab, "nbt-c")
 
 
 def test_what_lies_below_in_another_namespace_is_not_looked_for_here(lab):

@@ -158,7 +158,7 @@ def test_a_controller_that_cannot_be_switched_on_is_a_reason():
 def test_a_group_of_somebody_else_is_not_taken():
     host = GroupHost()
     host.groups.add(NAME)
-    with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} is there already"):
+    with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} exists already"):
         GROUP.found(MachineState(host))
 
 

@@ -195,7 +195,7 @@ def test_every_kind_of_change_can_be_read_back():
         "InNamespace",
         "KernelRequest",
         "RequestInNamespace",
-        "_TcRequest",
+        "FeatureChange",
     }
     # test_libvirt_lxc.py, test_container_memory.py: what makes them depends on the machine.
     elsewhere = {"AddGroups", "AddMemoryGroup"}
@@ -378,7 +378,7 @@ HOOK = "table inet x {\n\tchain y {\n\t\ttype filter hook ingress devices = { et
     ],
 )
 def test_a_port_with_what_could_not_be_given_back_is_refused(lent, has, named):
-    with pytest.raises(UsageError, match=f"port eth1 could not be given back as it is, for it has {named}"):
+    with pytest.raises(UsageError, match=f"port eth1 cannot be restored after the run, because it has {named}"):
         KeepPort("eth1", lent).found(MachineState(Port(**has)))
     KeepPort("eth1", lent).found(MachineState(Port(nft=HOOK.replace("eth1", "eth11"))))
 

@@ -94,7 +94,7 @@ def test_what_cannot_be_done_is_reported():
     with pytest.raises(TestbedError, match="^the memory controller cannot be switched on .* leave memory out"):
         change.make(host)
     host.groups.add(NAME)
-    with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} is there already"):
+    with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} exists already"):
         AddMemoryGroup(NAME, 64).found(MachineState(host))
     assert find_memory_controller(MemoryHost(V1_WITH_MEMORY)) == MemoryController("/sys/fs/cgroup/memory", 1)
 

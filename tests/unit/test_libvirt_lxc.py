@@ -105,7 +105,7 @@ def test_what_is_done_is_reported_and_can_be_undone_by_another_process(monkeypat
 
 
 def test_groups_of_somebody_else_are_left_alone():
-    with pytest.raises(TestbedError, match="the control group .*/nb-x is there already and not netbench's"):
+    with pytest.raises(TestbedError, match="the control group .*/nb-x exists already and is not netbench's"):
         AddGroups("nb-x").found(MachineState(machine(APART, OWN, test=0)))
     host = FakeHost()
     AddGroups("mine", paths="/sys/fs/cgroup/memory/mine").undo(host)

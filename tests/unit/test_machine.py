@@ -31,7 +31,7 @@ from netbench.linux.changes import (
 from netbench.linux.changes.base import ChangeRecord
 from netbench.linux.counters.netlink_counters import nics_of
 from netbench.linux.machine import Machine
-from netbench.linux.netlink import attribute
+from netbench.linux.netlink import Link, attribute
 from netbench.linux.watchdog.journal import Journal
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import CountingPoint, PointKind
@@ -209,7 +209,7 @@ def test_what_is_there_already_is_not_taken_for_netbenchs_own(guest, change):
     guest.there = [{"ifname": "eth1", "flags": ["UP"], "addr_info": [{"local": "192.0.2.7"}]}]
     guest.answers["ls"] = Completed((), 0, "nb-x\n", "")
     guest.answers["ip"] = Completed((), 0, json.dumps([{"dst": "192.0.2.8", "dev": "eth1"}]), "")
-    with pytest.raises(TestbedError, match="is there already and not netbench's"):
+    with pytest.raises(TestbedError, match="exists already and is not netbench's"):
         guest.machine.make([change])
     assert (guest.log, guest.machine.point) == ([], 0)
 
@@ -489,7 +489,7 @@ def test_frames_for_another_mac_address_as_ip_and_netlink_count_them():
     for words, counted in ((25, 427), (24, None)):  # before Linux 5.19 there are 24
         stats = struct.pack(f"={words}Q", *range(words - 1), 427)
         output = attribute(3, b"nb-in1\0") + attribute(16, b"\6") + attribute(23, stats)
-        ((name, nic),) = nics_of([bytes(4) + struct.pack("=iI4x", 3, 0x10001) + output])
+        ((name, nic),) = nics_of([Link.parse(bytes(4) + struct.pack("=iI4x", 3, 0x10001) + output)])
         assert (name, nic.rx, nic.rx_otherhost_dropped) == ("nb-in1", 0, counted)
 
 

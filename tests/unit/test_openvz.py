@@ -135,7 +135,7 @@ def test_a_tool_that_answers_something_else_is_not_taken_for_one(stub):
 @pytest.mark.parametrize(("tool", "ident"), [("vzctl", CTID), ("prlctl", "nb-a")])
 def test_a_container_of_somebody_elses_is_neither_used_nor_destroyed(stub, tool, ident):
     stub.put(ident, name="theirs")
-    with pytest.raises(TestbedError, match=f"container {ident} is there already and not netbench's"):
+    with pytest.raises(TestbedError, match=f"container {ident} exists already and is not netbench's"):
         went(driver(tool=tool))
     assert (stub.calls, list(stub.containers())) == ([], [ident])
 

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from netbench.cli.output import UNLIMITED, LastingOutput, console_on, printable, width_of
+from netbench.cli.console import PrintingConsole
+from netbench.cli.output import UNLIMITED, LastingOutput, printable, width_of
 
 NETBENCH = f"{shlex.quote(sys.executable)} -m netbench"
 LIST = f"{NETBENCH} list"
@@ -52,7 +53,7 @@ def test_a_terminal_has_its_width_and_a_file_has_none(monkeypatch):
     assert (width_of(Terminal()), width_of(io.StringIO())) == (132, UNLIMITED)
     monkeypatch.setenv("COLUMNS", "80")
     assert width_of(io.StringIO()) == 132, "what shutil makes of it"
-    assert console_on(LastingOutput(io.StringIO())).width == 132
+    assert PrintingConsole(LastingOutput(io.StringIO())).width == 132
 
 
 @pytest.mark.parametrize("gone", ["2>/dev/full", "2>&-"])

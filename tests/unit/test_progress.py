@@ -7,7 +7,7 @@ import time
 import pytest
 from rich.console import Console
 
-from netbench.cli.progress import ConsoleProgress, _Lines, duration_text
+from netbench.cli.progress import ConsoleProgress, duration_text
 from netbench.model.campaign import EndedSweep
 from netbench.model.events import (
     CampaignDisturbed,
@@ -146,7 +146,7 @@ def test_the_bar_fits_80_columns_and_breaks_no_word():
 
 def test_a_log_that_was_silent_reports_what_is_being_done_and_when_it_ends():
     text = io.StringIO()
-    lines = _Lines(Console(file=text, width=200), quiet_s=0.005)
+    lines = ConsoleProgress(Console(file=text, width=200), quiet_s=0.005)
     lines.on(started())
     lines.on(AGAIN)
     for _ in range(1000):

@@ -15,6 +15,8 @@ from tests.unit.inputs import topology, topology_in_vm
 
 GRO = "generic-receive-offload"
 THREADED = "/sys/class/net/nb-in1/threaded"
+LINKS = [{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links]
+LAB = topology(links=LINKS)
 
 
 class Kernel(FakeHost):
@@ -51,19 +53,22 @@ class Kernel(FakeHost):
 
 
 def switched_on(kernel, cpus=(1,), lab=None):
-    lab = lab or topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
-    machines: dict[str | None, Machine] = {None: Machine(None, kernel)}
-    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda machine: [0, *cpus]), machines)
-    rings.switch_on()
+    lab = lab or LAB
+    rings, _ = started(kernel, cpus, lab)
     return rings, rings.received(stream_paths(lab)[0])
+
+
+def started(kernel, cpus=(1,), lab=LAB, **uuts):
+    """Rings that are switched on, and the machine; `uuts` are their CPUs and policies."""
+    machine = Machine(None, kernel)
+    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, *cpus]), {None: machine}, **uuts)
+    rings.switch_on()
+    return rings, machine
 
 
 def test_the_thread_runs_where_a_guest_does_until_that_is_gone():
     kernel = Kernel()
-    lab = topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
-    machine = Machine(None, kernel)
-    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: machine}, {"one": {"s1": (0, 3)}})
-    rings.switch_on()
+    rings, machine = started(kernel, cpus_of_uuts={"one": {"s1": (0, 3)}})
     assert rings.found["s1"].details.endswith("; CPU 1; with UUT one CPUs 0,3")
     point, output = machine.point, len(kernel.output)
     rings.move("s1", ())
@@ -84,10 +89,7 @@ def test_the_thread_is_known_to_trials_where_it_is_one_of_this_machine():
 
 def test_the_thread_has_the_policy_of_the_uut_until_the_uut_is_gone():
     kernel = Kernel()
-    lab = topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
-    machine = Machine(None, kernel)
-    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: machine}, {}, {"one": "rr"})
-    rings.switch_on()
+    rings, machine = started(kernel, policies_of_uuts={"one": "rr"})
     assert rings.found["s1"].details.endswith("; CPU 1; with UUT one SCHED_RR")
     assert not any("chrt" in command for command in kernel.output)  # the default is Linux's own
     point, before = machine.point, len(kernel.output)
@@ -99,9 +101,7 @@ def test_the_thread_has_the_policy_of_the_uut_until_the_uut_is_gone():
 
 def test_the_thread_precedes_the_testers_sink_unless_the_uut_has_a_policy_of_its_own():
     kernel = Kernel()
-    lab = topology(links=[{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links])
-    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: Machine(None, kernel)})
-    rings.switch_on()
+    rings, _ = started(kernel)
 
     def changes(streams):
         before = len(kernel.output)
@@ -145,7 +145,7 @@ def test_the_thread_of_this_interface_is_bound_and_nothing_is_merged():
     ("kernel", "why"),
     [
         (Kernel(**{GRO: "off [fixed]"}), "failed with exit code 1"),
-        (Kernel(**{"rx-gro-list": "on [fixed]"}), "rx-gro-list stays as it was"),
+        (Kernel(**{"rx-gro-list": "on [fixed]"}), "rx-gro-list did not change"),
         (Kernel(), "No such file or directory"),
     ],
 )
@@ -205,8 +205,7 @@ def test_the_uut_has_cpus_of_its_own_as_far_as_there_are_any(streams, cpus, foun
 
 
 def test_a_dry_run_shows_what_would_be_done_where():
-    links = [{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links]
-    lab = topology_in_vm(links=links)
+    lab = topology_in_vm(links=LINKS)
     rings = wanted_rings(lab, stream_paths(lab), lambda machine: [0, 1])
     assert not list(planned_changes(rings, None))
     assert [change.command for change in planned_changes(rings, "lab")] == [

@@ -102,7 +102,7 @@ def test_an_interface_that_is_not_there_names_those_that_are(monkeypatch, name, 
     monkeypatch.setattr("netbench.linux.safety.ports.other_measurements", lambda: others)
     there = ", ".join(sorted(port.name for port in read_ports()))
 
-    with pytest.raises(UsageError, match=f"no interface of that name; there are: {there}{which}$"):
+    with pytest.raises(UsageError, match=f"no interface of that name; its interfaces: {there}{which}$"):
         refuse_unsafe_port(name)
 
 

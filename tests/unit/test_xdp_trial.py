@@ -40,7 +40,7 @@ def test_drivers_are_known_where_the_kernel_does_not_tell(monkeypatch):
     monkeypatch.setattr(xdp_devices, "_features", lambda index: None)
     found = {}
     for driver in ("virtio_net", "e1000", "vmxnet3", "some_other"):
-        monkeypatch.setattr(xdp_devices, "_driver", lambda interface, driver=driver: driver)
+        monkeypatch.setattr(xdp_devices, "driver_of", lambda interface, driver=driver: driver)
         device = xdp_devices.xdp_device("lo")
         found[driver] = device.takes_frames, device.runs_programs, device.alters_frames
     assert found == {

@@ -270,7 +270,7 @@ def test_what_has_a_name_of_ours_already_is_neither_used_nor_removed(simulator, 
     simulator.ask(add)
     try:
         before = simulator.inventory()
-        refused(simulator, spec, machine, f"{what} of .* is there already and not netbench's")
+        refused(simulator, spec, machine, f"{what} of .* exists already and is not netbench's")
         assert machine.undo() == []
         assert simulator.inventory() == before
     finally:

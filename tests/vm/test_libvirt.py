@@ -374,7 +374,7 @@ def test_what_is_in_the_journal_of_a_domain_ends_that_and_no_other(tmp_path, lib
         theirs = connection.createXML(bare.format("nb-theirs", ""), libvirt.VIR_DOMAIN_START_PAUSED)
         uuid = f"<uuid>{own_uuid('nb-ours')}</uuid>"
         connection.createXML(bare.format("nb-ours", uuid), libvirt.VIR_DOMAIN_START_PAUSED)
-        with pytest.raises(TestbedError, match="the domain nb-theirs at .* is there already and not netbench's"):
+        with pytest.raises(TestbedError, match="the domain nb-theirs at .* exists already and is not netbench's"):
             AddLibvirtDomain(uri, "nb-theirs").found(MachineState(HERE))
         for name in ("nb-theirs", "nb-ours", "nb-ours", "nb-nowhere"):
             AddLibvirtDomain(uri, name).undo(HERE)
@@ -390,7 +390,7 @@ def test_a_domain_that_runs_is_refused_and_a_name_that_is_taken(disk, tmp_path, 
         connection.defineXML(defined(disk, taken))
         there = domains(connection)
         with (
-            pytest.raises(TestbedError, match=f"the domain {taken} at .* is there already and not netbench's"),
+            pytest.raises(TestbedError, match=f"the domain {taken} at .* exists already and is not netbench's"),
             refused(yard, uri),
         ):
             pytest.fail("it is up")

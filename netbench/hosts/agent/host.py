@@ -52,18 +52,15 @@ class GuestProcess:
         threading.Thread(target=self._feed, args=(ours,), daemon=True).start()
 
     def poll(self) -> int | None:
-        """Return its exit code, -N when signal N ended it; None while it runs."""
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its exit code once it has ended; subprocess.TimeoutExpired when that takes longer."""
         if not self._ended.wait(timeout):
             raise subprocess.TimeoutExpired("a command in a guest", timeout or 0.0)
         assert self.returncode is not None
         return self.returncode
 
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
-        """Return the rest of its output once it has ended; subprocess.TimeoutExpired when that takes longer."""
         if not self.stdin.closed:
             with suppress(OSError):  # it has ended, or reads nothing; subprocess ignores that too
                 self.stdin.write(input or "")
@@ -75,16 +72,13 @@ class GuestProcess:
         return written
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal to it and to the processes it has started; harmless when it, or its guest, has ended."""
         with suppress(TestbedError):  # it has ended with its guest
             self._channel.send(b"K", self._number, str(int(sig)).encode())
 
     def terminate(self) -> None:
-        """Send SIGTERM, as `send_signal` does."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL, as `send_signal` does."""
         self.send_signal(signal.SIGKILL)
 
     def _handle(self, message: Message | None) -> None:
@@ -146,46 +140,46 @@ class AgentHost(Remote):
 
     def __init__(self, name: str, channel: AgentChannel) -> None:
         super().__init__(name, channel.machine)
-        self._channel = channel
+        self.channel = channel
 
     def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
-        self._channel.hello(limit_s, hopeless)
+        self.channel.hello(limit_s, hopeless)
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         with self._hang_detected():
-            return self._channel.run(argv, encoded(stdin), timeout_s)
+            return self.channel.run(argv, encoded(stdin), timeout_s)
 
     def spawn(self, argv: Sequence[str]) -> GuestProcess:
         """Start a command; it ends with the guest at the latest."""
-        return GuestProcess(self._channel, argv)
+        return GuestProcess(self.channel, argv)
 
     def read(self, path: str) -> str:
         with self._hang_detected():
-            return decoded(self._channel.get(path))
+            return decoded(self.channel.get(path))
 
     def write(self, path: str, text: str) -> None:
         with self._hang_detected():
-            self._channel.put(path, encoded(text))
+            self.channel.put(path, encoded(text))
 
     def fetch(self, path: str, target: Path) -> None:
         with self._hang_detected():
-            data = self._channel.get(path, _FILE_S, _LONGEST_FILE)
+            data = self.channel.get(path, _FILE_S, _LONGEST_FILE)
         save(target, data)
 
     def send(self, source: Path, path: str) -> None:
         data = load(source)
         with self._hang_detected():
             # Not `put`, which sends one message: a file may exceed the maximum of a message.
-            done = self._channel.run(["dd", f"of={path}", "bs=1M", "iflag=fullblock", "status=none"], data, _FILE_S)
+            done = self.channel.run(["dd", f"of={path}", "bs=1M", "iflag=fullblock", "status=none"], data, _FILE_S)
         if done.exit_code:
             raise TestbedError(f"{self}: {path} cannot be written: {done.stderr.strip()}")
 
     def clocks(self) -> Clocks:
         """Return its clocks."""
-        return self._channel.clocks(_HANG_S)
+        return self.channel.clocks(_HANG_S)
 
     def close(self) -> None:
-        self._channel.close()
+        self.channel.close()
 
     @contextmanager
     def _hang_detected(self) -> Iterator[None]:
@@ -194,9 +188,9 @@ class AgentHost(Remote):
             yield
         except NoAnswerError as error:
             try:
-                self._channel.clocks(_HANG_S)
+                self.channel.clocks(_HANG_S)
             except TestbedError:
                 why = f"it hangs: no answer about its clocks within {_HANG_S:g} s"
-                self._channel.give_up(why)
+                self.channel.give_up(why)
                 raise GoneError(f"{error}, and {why}") from error
             raise

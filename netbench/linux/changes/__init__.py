@@ -5,29 +5,26 @@ Another process can undo it later. All are made and undone by commands on a host
 machine, in a VM and in a guest. Undo is tolerant: objects that do not exist (any more) count as undone.
 """
 
-from netbench.linux.changes.addresses import (
-    AddAddress,
-    AddDelay,
-    AddForwardingEntry,
-    AddIngress,
-    AddNeighbour,
-    Redirect,
-)
 from netbench.linux.changes.base import Change, KernelRequest, MachineState
 from netbench.linux.changes.kernel import AddCgroup, AddRunDirectory, AddTable, SetSysctl, of_nic
 from netbench.linux.changes.links import (
+    AddAddress,
     AddBridge,
+    AddDelay,
+    AddForwardingEntry,
+    AddIngress,
     AddMacvtap,
     AddNamespace,
+    AddNeighbour,
     AddTap,
     AddVeth,
     Enslave,
-    OffloadsOff,
+    Redirect,
     SetPromiscuous,
     SetUp,
 )
 from netbench.linux.changes.ports import KeepPort, MovePort
-from netbench.linux.changes.receive import BindThread, GroOn, ReceiveByNapi, SteerReceived
+from netbench.linux.changes.receive import BindThread, GroOn, OffloadsOff, ReceiveByNapi, SteerReceived
 
 __all__ = [
     "AddAddress",

@@ -1,18 +1,18 @@
-"""The base classes of changes, and their view of the machine before they are made."""
+"""The base classes of changes, and the state of the machine before they are made."""
 
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, Host, run_checked
 from netbench.hosts.host_wrappers import NamespaceHost
 
-# Messages of iproute2 and ethtool about objects that no longer exist: their changes are undone already.
+# Messages of iproute2 and ethtool about missing objects: their exit codes do not distinguish these errors.
 _GONE = (
     "Cannot find device",
     "Cannot find bridge device",
@@ -31,25 +31,23 @@ _FAILED = re.compile(r"Command failed .*:(\d+)$")
 
 
 class MachineState:
-    """The state of a machine at one moment: `host` is the machine outside all namespaces. Nothing is read twice."""
+    """The state of a machine at one moment: `host` is the machine outside all namespaces. Nothing is read twice.
+
+    `links`: the interfaces of a namespace by name (`ip -j address`). `neighbours`: its permanent neighbours.
+    `namespaces`: the named network namespaces.
+    """
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.links = cache(self._links)
-        self.neighbours = cache(self._neighbours)
-        self.namespaces = cache(self._namespaces)
+        self.links = cache(
+            lambda netns: {link.get("ifname", ""): link for link in ip_json(host, netns, "address", "show")}
+        )
+        self.neighbours = cache(lambda netns: ip_json(host, netns, "neigh", "show", "nud", "permanent"))
+        self.namespaces = cache(lambda: host.run(["ls", "/run/netns"]).stdout.split())
 
-    def _links(self, netns: str | None) -> Mapping[str, Mapping[str, Any]]:
-        """Return its interfaces in a namespace by name, from `ip -j address`."""
-        return {link.get("ifname", ""): link for link in ip_json(self.host, netns, "address", "show")}
-
-    def _neighbours(self, netns: str | None) -> list[dict[str, Any]]:
-        """Return the permanent neighbours in a namespace, from `ip -j neigh`."""
-        return ip_json(self.host, netns, "neigh", "show", "nud", "permanent")
-
-    def _namespaces(self) -> list[str]:
-        """Return its named network namespaces."""
-        return self.host.run(["ls", "/run/netns"]).stdout.split()
+    def link(self, netns: str | None, interface: str) -> dict[str, Any]:
+        """Return an interface, from `ip -j address`; empty when it does not exist."""
+        return self.links(netns).get(interface, {})
 
     def refuse_existing(self, netns: str | None, interface: str) -> None:
         """Raise TestbedError when an interface of this name exists already."""
@@ -123,31 +121,36 @@ class InNamespace(Change):
     def _within(self, host: Host) -> Host:
         return NamespaceHost(host, self.netns) if self.netns else host
 
-    def _argv(self, *words: str) -> tuple[str, ...]:
-        return ("ip", "netns", "exec", self.netns, *words) if self.netns else words
+    def _shell_command(self, *words: str) -> str:
+        return shlex.join(("ip", "netns", "exec", self.netns, *words) if self.netns else words)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRequest(Change):
     """A change that is one request to the kernel, by a tool of iproute2: one command makes several of them.
 
-    It is made completely or not at all.
+    It is made completely or not at all. REQUEST and UNDO are the arguments of PROGRAM (`ip`, `bridge` or `tc`), as
+    templates of the change's attributes. UNDO is empty for an object that is removed with another one.
     """
+
+    PROGRAM: ClassVar[str] = "ip"
+    REQUEST: ClassVar[str] = ""
+    UNDO: ClassVar[str] = ""
 
     @property
     def tool(self) -> tuple[str, ...]:
-        """`ip`, `bridge` or `tc`, in a namespace."""
-        return ("ip",)
+        """The program, in a namespace."""
+        return (self.PROGRAM,)
 
     @property
     def line(self) -> tuple[str, ...]:
         """The arguments of the tool."""
-        raise NotImplementedError
+        return self._words(self.REQUEST)
 
     @property
     def undo_line(self) -> tuple[str, ...]:
-        """The arguments that undo it; empty where it is removed with something else."""
-        return ()
+        """The arguments of `undo_tool` that undo it; empty where it is removed with something else."""
+        return self._words(self.UNDO)
 
     @property
     def undo_tool(self) -> tuple[str, ...]:
@@ -158,6 +161,9 @@ class KernelRequest(Change):
     def command(self) -> str:
         return shlex.join((*self.tool, *self.line))
 
+    def _words(self, template: str) -> tuple[str, ...]:
+        return tuple(word.format(self) for word in template.split())
+
 
 @dataclass(frozen=True, slots=True)
 class RequestInNamespace(InNamespace, KernelRequest):
@@ -165,7 +171,7 @@ class RequestInNamespace(InNamespace, KernelRequest):
 
     @property
     def tool(self) -> tuple[str, ...]:
-        return tool_in("ip", self.netns)
+        return tool_in(self.PROGRAM, self.netns)
 
 
 def tool_in(tool: str, netns: str | None) -> tuple[str, ...]:
@@ -222,4 +228,4 @@ def is_gone(message: str) -> bool:
 
 def not_ours(what: str) -> TestbedError:
     """Return the error for an object that netbench did not make and must not touch."""
-    return TestbedError(f"{what} is there already and not netbench's: remove it, or choose other names in the topology")
+    return TestbedError(f"{what} exists already and is not netbench's: remove it, or use other names in the topology")

@@ -38,7 +38,7 @@ class SetSysctl(InNamespace):
 
     @property
     def command(self) -> str:
-        return shlex.join(self._argv("sysctl", "-w", f"{self.key}={self.value}"))
+        return self._shell_command("sysctl", "-w", f"{self.key}={self.value}")
 
     @property
     def _path(self) -> str:
@@ -101,7 +101,7 @@ class AddTable(InNamespace):
 
     @property
     def command(self) -> str:
-        return f"{shlex.join(self._argv('nft', '-f', '-'))} <<'END'\n{self.rules}END"
+        return f"{self._shell_command('nft', '-f', '-')} <<'END'\n{self.rules}END"
 
     def found(self, state: MachineState) -> Self:
         if self._within(state.host).run(["nft", "list", "table", self.family, self.table]).exit_code == 0:
@@ -133,12 +133,12 @@ class AddRunDirectory(Change):
     def command(self) -> str:
         return shlex.join(self._argv)
 
-    def found(self, state: MachineState) -> Self:
-        return replace(self, was_there=exists(state.host, self.path))
-
     @property
     def _argv(self) -> tuple[str, ...]:
         return "mkdir", "-p", "-m", "700", self.path
+
+    def found(self, state: MachineState) -> Self:
+        return replace(self, was_there=exists(state.host, self.path))
 
     def make(self, host: Host) -> None:
         run_checked(host, self._argv)
@@ -183,12 +183,11 @@ class AddCgroup(InNamespace):
         return f"{self.directory}/cgroup.subtree_control"
 
     def found(self, state: MachineState) -> Self:
-        host = state.host
-        controller = find_controller(host)
+        controller = find_controller(state.host)
         change = replace(self, directory=controller.directory, version=controller.version)
-        if host.run(["test", "-e", change.path]).exit_code == 0:
+        if state.host.run(["test", "-e", change.path]).exit_code == 0:
             raise not_ours(f"the control group {change.path}")
-        return replace(change, switched_on=change.version == 2 and "cpu" not in host.read(change._switch).split())
+        return replace(change, switched_on=change.version == 2 and "cpu" not in state.host.read(change._switch).split())
 
     def make(self, host: Host) -> None:
         if self.switched_on:
@@ -219,8 +218,8 @@ def remove_group(host: Host, path: str) -> None:
     """Remove a control group, if it exists, once its last process has gone; TestbedError lists those that stay."""
 
     def removed() -> bool:
-        exists = host.run(["test", "-d", path]).exit_code == 0
-        return not exists or host.run(["rmdir", path]).exit_code == 0
+        is_present = host.run(["test", "-d", path]).exit_code == 0
+        return not is_present or host.run(["rmdir", path]).exit_code == 0
 
     if not wait_until(removed, _EMPTY_S, _POLL_S):
         inside = ", ".join(host.read(f"{path}/cgroup.procs").split())

@@ -1,10 +1,9 @@
 """Ports of the machine: recorded, lent to a namespace, and restored."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import filterfalse
 from typing import Any, Self
 
 from netbench.errors import MissingError, TestbedError, UsageError
@@ -41,10 +40,7 @@ class MovePort(Change):
         return f"ip link set dev {self.interface} netns {self.netns}"
 
     def found(self, state: MachineState) -> Self:
-        link = state.links(None).get(self.interface)
-        if link is None:
-            raise TestbedError(f"there is no interface {self.interface} in this machine")
-        return replace(self, index=link["ifindex"])
+        return replace(self, index=_existing(state, self.interface)["ifindex"])
 
     def make(self, host: Host) -> None:
         done = host.run(["ip", "link", "set", "dev", self.interface, "netns", self.netns])
@@ -94,21 +90,22 @@ class KeepPort(Change):
         return f"ip address show dev {self.interface}"
 
     def found(self, state: MachineState) -> Self:
-        link = state.links(None).get(self.interface)
-        if link is None:
-            raise TestbedError(f"there is no interface {self.interface} in this machine")
+        link = _existing(state, self.interface)
         settings = self._read_settings(state.host)
-        lost = [*self._lost(state.host, "UP" in link["flags"]), *_odd(link, self.interface), *_routed(settings)]
+        is_up = "UP" in link["flags"]
+        addresses = link.get("addr_info", ())
+        lost = [*self._lost_state(state.host, is_up), *_lost_addresses(addresses, self.interface)]
+        if any(path.endswith("/mc_forwarding") and value != "0" for path, value in settings.items()):
+            lost.append("multicast routing")
         if lost:
             raise UsageError(
-                f"port {self.interface} could not be given back as it is, for it has {', '.join(lost)}: remove that "
-                "first, or name another port"
+                f"port {self.interface} cannot be restored after the run, because it has {', '.join(lost)}: remove "
+                "that first, or use another port"
             )
-        addresses = link.get("addr_info", ())
         return replace(
             self,
-            up="UP" in link["flags"],
-            addresses=tuple(_words(address) for address in addresses),
+            up=is_up,
+            addresses=tuple(_arguments(address) for address in addresses),
             valid_s=tuple(_lifetime(address["valid_life_time"]) for address in addresses),
             preferred_s=tuple(_lifetime(address["preferred_life_time"]) for address in addresses),
             found_s=_boottime_s(state.host),
@@ -119,21 +116,21 @@ class KeepPort(Change):
         """Do nothing: the port is only read."""
 
     def undo(self, host: Host) -> None:
-        found = self._look(host)
-        if found is None:
+        link = self._link(host)
+        if link is None:
             return  # it is gone
-        wrong = self._restore_settings(host)
-        if self.up != ("UP" in found["flags"]):
+        errors = self._restore_settings(host)
+        if self.up != ("UP" in link["flags"]):
             state = ("link", "set", "dev", self.interface, "up" if self.up else "down")
-            wrong += run_batch(host, ("ip",), [state]).values()
-        lines = list(self._address_lines(self._look(host) or {}, _boottime_s(host)))
+            errors += run_batch(host, ("ip",), [state]).values()
+        lines = list(self._address_lines(self._link(host) or {}, _boottime_s(host)))
         if lines:
-            wrong += run_batch(host, ("ip",), lines, force=True).values()
-        if wrong := [words for words in wrong if not is_gone(words)]:
-            raise TestbedError(f"port {self.interface}: {'; '.join(wrong)}")
-        wait_until(lambda: not _is_tentative(self._look(host) or {}), _DAD_S)
+            errors += run_batch(host, ("ip",), lines, force=True).values()
+        if errors := [error for error in errors if not is_gone(error)]:
+            raise TestbedError(f"port {self.interface}: {'; '.join(errors)}")
+        wait_until(lambda: not _is_tentative(self._link(host) or {}), _DAD_S)
 
-    def _look(self, host: Host) -> Mapping[str, Any] | None:
+    def _link(self, host: Host) -> Mapping[str, Any] | None:
         """Return its present state; None when it is gone."""
         try:
             (link,) = ip_json(host, None, "address", "show", "dev", self.interface)
@@ -143,7 +140,7 @@ class KeepPort(Change):
             raise
         return link
 
-    def _lost(self, host: Host, is_up: bool) -> Iterator[str]:
+    def _lost_state(self, host: Host, is_up: bool) -> Iterator[str]:
         """Yield descriptions of the state that a restore would lose."""
         # If it is not lent, only IPv6 state is lost, and IPv4 state only if the port is down.
         families = ("-4", "-6") if self.lent or not is_up else ("-6",)
@@ -152,8 +149,8 @@ class KeepPort(Change):
         for family in families:
             listed = ip_json(host, None, family, "route", "show", "table", "all", *selector)
             routes += sum(route.get("protocol") != "kernel" for route in listed)
-            neighbours += len(ip_json(host, None, family, "neigh", "show", "nud", "permanent", *selector))
-            neighbours += len(ip_json(host, None, family, "neigh", "show", "proxy", *selector))
+            for state in (("nud", "permanent"), ("proxy",)):
+                neighbours += len(ip_json(host, None, family, "neigh", "show", *state, *selector))
         if routes:
             yield f"{routes} static routes (`ip route show table all dev {self.interface}`)"
         if neighbours:
@@ -167,7 +164,7 @@ class KeepPort(Change):
         for line in run_checked(host, ["bridge", "fdb", "show", *selector]).splitlines():
             words = line.split()
             if "self" in words and not int(words[0][:2], 16) & 1:
-                yield f"the address {words[0]} beside its own (`bridge fdb`)"
+                yield f"the further MAC address {words[0]} (`bridge fdb`)"
         for line in run_checked(host, ["tc", "qdisc", "show", *selector]).splitlines():
             _, kind, handle, *_ = line.split()
             if handle != "0:":  # 0: marks disciplines chosen by the kernel
@@ -189,33 +186,44 @@ class KeepPort(Change):
 
     def _restore_settings(self, host: Host) -> list[str]:
         """Restore the settings that differ; return the errors."""
-        now, wrong = self._read_settings(host), []
-        wanted = dict(setting.split("=", 1) for setting in self.settings)
+        now, errors = self._read_settings(host), []
+        former = dict(setting.split("=", 1) for setting in self.settings)
         # A secret first, because setting it also sets the address mode. Settings in s precede those in ms.
-        for path in sorted(wanted, key=lambda path: (not path.endswith(_SECRET), path)):
+        for path in sorted(former, key=lambda path: (not path.endswith(_SECRET), path)):
             # An unset secret has no value; if other settings are missing too, IPv6 itself has gone.
-            if now.get(path) != wanted[path] and (path in now or path.endswith(_SECRET)):
+            if now.get(path) != former[path] and (path in now or path.endswith(_SECRET)):
                 try:
-                    host.write(f"/proc/sys/net/{path}", wanted[path])
+                    host.write(f"/proc/sys/net/{path}", former[path])
                 except TestbedError as error:
-                    wrong.append(str(error))
-        return wrong
+                    errors.append(str(error))
+        return errors
 
     def _address_lines(self, link: Mapping[str, Any], now_s: float) -> Iterator[tuple[str, ...]]:
         """Yield requests that delete new link-scope addresses, and add those that are missing at `now_s`."""
         present = set()
         for address in link.get("addr_info", ()):
-            present.add(_words(address))
-            if _is_own_of_link(address) and _words(address) not in self.addresses:
+            present.add(_arguments(address))
+            # The kernel assigns a link-local address to every interface.
+            is_link_local = address["family"] == "inet6" and address["scope"] == "link"
+            if is_link_local and _arguments(address) not in self.addresses:
                 yield "address", "del", f"{address['local']}/{address['prefixlen']}", "dev", self.interface
         passed_s = int(now_s - self.found_s)
-        kept = list(zip(self.addresses, self.valid_s, self.preferred_s, strict=True))
+        former = list(zip(self.addresses, self.valid_s, self.preferred_s, strict=True))
+        ipv4 = [address for address in former if ":" not in address[0].split()[0]]
+        ipv6 = [address for address in former if address not in ipv4]
         # The kernel puts a new IPv6 address before the others, and a new IPv4 address behind them.
-        for words, valid_s, preferred_s in [*filter(_is_v4, kept), *filterfalse(_is_v4, reversed(kept))]:
-            if words in present or (valid_s is not None and valid_s <= passed_s):
+        for arguments, valid_s, preferred_s in [*ipv4, *reversed(ipv6)]:
+            if arguments in present or (valid_s is not None and valid_s <= passed_s):
                 continue
-            lifetimes = ("valid_lft", _left(valid_s, passed_s), "preferred_lft", _left(preferred_s, passed_s))
-            yield "address", "replace", *words.split(), "dev", self.interface, *lifetimes
+            lifetimes = ("valid_lft", _remaining(valid_s, passed_s), "preferred_lft", _remaining(preferred_s, passed_s))
+            yield "address", "replace", *arguments.split(), "dev", self.interface, *lifetimes
+
+
+def _existing(state: MachineState, interface: str) -> dict[str, Any]:
+    link = state.link(None, interface)
+    if not link:
+        raise TestbedError(f"this machine has no interface {interface}")
+    return link
 
 
 def _boottime_s(host: Host) -> float:
@@ -223,12 +231,8 @@ def _boottime_s(host: Host) -> float:
     return float(host.read("/proc/uptime").split()[0])
 
 
-def _is_v4(one: tuple[str, int | None, int | None]) -> bool:
-    return ":" not in one[0].split()[0]
-
-
-def _words(address: Mapping[str, Any]) -> str:
-    """Return an address of `ip -j address` as arguments that add it."""
+def _arguments(address: Mapping[str, Any]) -> str:
+    """Return the arguments of `ip` that add an address of `ip -j address`."""
     local, length = address["local"], address["prefixlen"]
     words = [local, "peer", f"{address['address']}/{length}"] if "address" in address else [f"{local}/{length}"]
     words += [word for key, name in _ATTRIBUTES.items() if key in address for word in (name, str(address[key]))]
@@ -237,9 +241,9 @@ def _words(address: Mapping[str, Any]) -> str:
     return " ".join([*words, *(flag for flag in _FLAGS if address.get(flag))])
 
 
-def _odd(link: Mapping[str, Any], interface: str) -> Iterator[str]:
+def _lost_addresses(addresses: Iterable[Mapping[str, Any]], interface: str) -> Iterator[str]:
     """Yield descriptions of addresses that cannot be made with `ip`."""
-    for address in link.get("addr_info", ()):
+    for address in addresses:
         label = address.get("label", interface)
         if address.get("temporary"):
             yield f"the temporary address {address['local']}, which only the kernel makes"
@@ -247,27 +251,17 @@ def _odd(link: Mapping[str, Any], interface: str) -> Iterator[str]:
             yield f"the address {address['local']} with the label {label!r}, which does not begin with the port's name"
 
 
-def _routed(settings: Mapping[str, str]) -> Iterator[str]:
-    if any(path.endswith("/mc_forwarding") and value != "0" for path, value in settings.items()):
-        yield "multicast routing"
-
-
-def _is_own_of_link(address: Mapping[str, Any]) -> bool:
-    """Return whether an address is a link-local one, which the kernel assigns to every interface."""
-    return bool(address["family"] == "inet6" and address["scope"] == "link")
-
-
 def _is_tentative(link: Mapping[str, Any]) -> bool:
     """Return whether duplicate address detection (RFC 4862) is running; it needs a carrier."""
-    tentative = [
-        address for address in link.get("addr_info", ()) if address.get("tentative") and not address.get("dadfailed")
-    ]
-    return "LOWER_UP" in link.get("flags", ()) and bool(tentative)
+    addresses = link.get("addr_info", ())
+    return "LOWER_UP" in link.get("flags", ()) and any(
+        address.get("tentative") and not address.get("dadfailed") for address in addresses
+    )
 
 
 def _lifetime(seconds: int) -> int | None:
     return None if seconds == _FOREVER else seconds
 
 
-def _left(seconds: int | None, passed_s: int) -> str:
+def _remaining(seconds: int | None, passed_s: int) -> str:
     return "forever" if seconds is None else str(max(0, seconds - passed_s))

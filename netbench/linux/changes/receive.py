@@ -1,4 +1,4 @@
-"""How the kernel processes received frames: by NAPI from a ring, in a bound kernel thread, spread over CPUs."""
+"""How the kernel processes received frames: offloads, NAPI from a ring in a bound kernel thread, spread over CPUs."""
 
 import re
 import shlex
@@ -9,48 +9,158 @@ from typing import Self
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes.base import InNamespace, MachineState, is_gone, was_killed
-from netbench.linux.changes.links import listed_features
 from netbench.model.traffic import NapiPolicy
 
+# Offloads that merge or split frames on the wire before they are counted: the names of `ethtool -K` and `-k`.
+_OFFLOADS = {
+    "gro": "generic-receive-offload",
+    "gso": "generic-segmentation-offload",
+    "tso": "tcp-segmentation-offload",
+    "lro": "large-receive-offload",
+}
+# Offloads that keep the VLAN tag of a frame beside it, also on a veth pair: there XDP programs do not see the tag.
+_TAGGING = {name: name for name in ("tx-vlan-offload", "tx-vlan-stag-hw-insert")}
+# Features that merge UDP frames.
+_MERGING = ("rx-gro-list", "rx-udp-gro-forwarding")
 # Prints all values as `PATH:VALUE`; with /dev/null as second file, grep prints the path even for a single file.
 _LIST = 'exec grep -s "" /dev/null /sys/class/net/"$0"/queues/rx-*/rps_cpus'
-_GRO = "generic-receive-offload"
-# Features that merge UDP frames, as named by `ethtool -K`.
-_MERGING = ("rx-gro-list", "rx-udp-gro-forwarding")
+# The lowest real-time priority precedes all ordinary processes.
+_PRIORITIES: dict[NapiPolicy, int] = {"other": 0, "rr": 1, "fifo": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiveByNapi(InNamespace):
+class FeatureChange(InNamespace):
+    """A change of an interface's features by ethtool."""
+
+    interface: str
+
+    def _switch_command(self, *settings: str) -> str:
+        return self._shell_command("ethtool", "-K", self.interface, *" ".join(settings).split())
+
+    def _switch(self, host: Host, settings: Sequence[str]) -> None:
+        """Apply settings such as `gro on`."""
+        if settings:
+            words = " ".join(settings).split()
+            run_checked(self._within(host), ["ethtool", "-K", self.interface, *words])
+
+    def _features(self, host: Host) -> list[tuple[str, str]]:
+        """Return name and state of each feature in `ethtool -k`; a tab marks those that belong to the one above."""
+        lines = run_checked(self._within(host), ["ethtool", "-k", self.interface]).splitlines()
+        return [(name, state.strip()) for name, _, state in (line.partition(": ") for line in lines) if state]
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadsOff(FeatureChange):
+    """Switch GRO, GSO, TSO and LRO off and verify it; `old` are the affected features as requested before: `gro on`.
+
+    Switching TSO on switches on all of its kinds, some of which may have been off. With `tagging`, VLAN tags are
+    put into frames as well, where every program sees them.
+    """
+
+    old: tuple[str, ...] = ()
+    tagging: bool = False
+
+    @property
+    def command(self) -> str:
+        return self._switch_command(*(f"{name} off" for name in self._names))
+
+    def found(self, state: MachineState) -> Self:
+        return replace(self, old=tuple(self._requested(state.host)))
+
+    def make(self, host: Host) -> None:
+        self._switch(host, [f"{name} off" for name, state in self._states(host).items() if state == "on"])
+        still_on = [name for name, state in self._states(host).items() if state in ("on", "on [fixed]")]
+        if still_on:
+            raise TestbedError(
+                f"{self.interface}: {', '.join(still_on)} cannot be switched off; frames would be merged or split "
+                "on the way and not be counted one by one"
+            )
+
+    def undo(self, host: Host) -> None:
+        try:
+            now = self._requested(host)
+        except TestbedError as error:
+            if is_gone(str(error)):
+                return  # the interface was removed
+            raise
+        self._switch(host, [setting for setting in self.old if setting not in now])
+
+    @property
+    def _names(self) -> dict[str, str]:
+        return {**_OFFLOADS, **(_TAGGING if self.tagging else {})}
+
+    def _states(self, host: Host) -> dict[str, str]:
+        """Return the state of each feature: `on`, `off`, `off [fixed]`, …"""
+        states = {name.strip(): state for name, state in self._features(host)}
+        return {short: states[long] for short, long in self._names.items() if long in states}
+
+    def _requested(self, host: Host) -> list[str]:
+        """Return the requested state of each switchable feature, with the kinds of TSO instead of TSO itself."""
+        requested, group = [], ""
+        short = {long: name for name, long in self._names.items()}
+        for name, state in self._features(host):
+            if not name.startswith("\t"):
+                group = name
+            is_kind = name.startswith("\t") and short.get(group) == "tso"
+            if (is_kind or short.get(name, "tso") != "tso") and "[fixed]" not in state:
+                on = "requested on" in state or (state.startswith("on") and "requested off" not in state)
+                requested.append(f"{short.get(name, name.strip())} {'on' if on else 'off'}")
+        return requested
+
+
+@dataclass(frozen=True, slots=True)
+class GroOn(FeatureChange):
+    """Receive frames by NAPI at one end of a veth pair: then XDP can redirect frames to it (veth_xdp_xmit).
+
+    GRO merges no frames of ours: it merges UDP only on request of a socket, or with `rx-udp-gro-forwarding`.
+    """
+
+    was_on: bool = False
+
+    @property
+    def command(self) -> str:
+        return self._switch_command("gro on")
+
+    def found(self, state: MachineState) -> Self:
+        return replace(self, was_on=dict(self._features(state.host)).get(_OFFLOADS["gro"], "").startswith("on"))
+
+    def make(self, host: Host) -> None:
+        self._switch(host, ["gro on"])
+
+    def undo(self, host: Host) -> None:
+        if not self.was_on:
+            done = self._within(host).run(["ethtool", "-K", self.interface, "gro", "off"])
+            if done.exit_code != 0 and (was_killed(done) or not is_gone(done.stderr)):
+                raise TestbedError(f"{self.interface}: GRO stays on: {done.stderr.strip()}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveByNapi(FeatureChange):
     """Enable NAPI, by GRO, at one end of a veth pair of netbench, in a kernel thread; removed with the pair.
 
     No UDP frames are merged. TestbedError where the kernel does not support it; the state is restored then.
     """
 
-    interface: str
-
     @property
     def command(self) -> str:
-        off = (word for name in _MERGING for word in (name, "off"))
-        switch = shlex.join(self._argv("ethtool", "-K", self.interface, *off, "gro", "on"))
-        return f"{switch} && {shlex.join(self._argv('sh', '-c', f'echo 1 >{self._threaded}'))}"
+        switch = self._switch_command(*(f"{name} off" for name in _MERGING), "gro on")
+        return f"{switch} && {self._shell_command('sh', '-c', f'echo 1 >{self._threaded}')}"
 
     @property
     def _threaded(self) -> str:
         return f"/sys/class/net/{self.interface}/threaded"
 
     def make(self, host: Host) -> None:
-        within = self._within(host)
-        on = [name for name, state in listed_features(within, self.interface) if state == "on"]
-        words = [word for name in _MERGING if name in on for word in (name, "off")]
+        before = dict(self._features(host))
         try:
-            run_checked(within, ["ethtool", "-K", self.interface, *words, "gro", "on"])
-            states = dict(listed_features(within, self.interface))
-            wrong = [name for name in _MERGING if states.get(name, "").startswith("on")]
-            if wrong or states.get(_GRO) != "on":
-                raise TestbedError(f"{self.interface}: {', '.join(wrong) or _GRO} stays as it was")
-            within.write(self._threaded, "1")
+            self._switch(host, [*(f"{name} off" for name in _MERGING if before.get(name) == "on"), "gro on"])
+            now = dict(self._features(host))
+            wrong = [name for name in _MERGING if now.get(name, "").startswith("on")]
+            if wrong or now.get(_OFFLOADS["gro"]) != "on":
+                raise TestbedError(f"{self.interface}: {', '.join(wrong) or _OFFLOADS['gro']} did not change")
+            self._within(host).write(self._threaded, "1")
         except TestbedError:
-            within.run(["ethtool", "-K", self.interface, "gro", "off"])
+            self._within(host).run(["ethtool", "-K", self.interface, "gro", "off"])
             raise
 
 
@@ -100,10 +210,6 @@ def _policy_command(thread: str, policy: NapiPolicy) -> list[str]:
     return ["sh", "-c", command, thread, program]
 
 
-# The lowest real-time priority precedes all ordinary processes.
-_PRIORITIES: dict[NapiPolicy, int] = {"other": 0, "rr": 1, "fifo": 1}
-
-
 def _schedule(policy: NapiPolicy) -> list[str]:
     return ["chrt", f"--{policy}", "-p", str(_PRIORITIES[policy])]
 
@@ -116,36 +222,8 @@ def _bind(cpus: Sequence[int]) -> list[str]:
 def threads_of(host: Host, interface: str) -> dict[int, str]:
     """Return the kernel threads that receive for interfaces of this name, in any namespace: names by process id."""
     # The exit code is ignored, because some threads may have ended meanwhile.
-    found = host.run(["sh", "-c", 'grep -s "^napi/$0-" /proc/[0-9]*/comm', interface]).stdout
-    return {int(number): name for number, name in re.findall(r"^/proc/(\d+)/comm:(.*)$", found, re.MULTILINE)}
-
-
-@dataclass(frozen=True, slots=True)
-class GroOn(InNamespace):
-    """Receive frames by NAPI at one end of a veth pair: then XDP can redirect frames to it (veth_xdp_xmit).
-
-    GRO merges no frames of ours: it merges UDP only on request of a socket, or with `rx-udp-gro-forwarding`.
-    """
-
-    interface: str
-    was_on: bool = False
-
-    @property
-    def command(self) -> str:
-        return shlex.join(self._argv("ethtool", "-K", self.interface, "gro", "on"))
-
-    def found(self, state: MachineState) -> Self:
-        listed = run_checked(self._within(state.host), ["ethtool", "-k", self.interface])
-        return replace(self, was_on="generic-receive-offload: on" in listed)
-
-    def make(self, host: Host) -> None:
-        run_checked(self._within(host), ["ethtool", "-K", self.interface, "gro", "on"])
-
-    def undo(self, host: Host) -> None:
-        if not self.was_on:
-            done = self._within(host).run(["ethtool", "-K", self.interface, "gro", "off"])
-            if done.exit_code != 0 and (was_killed(done) or not is_gone(done.stderr)):
-                raise TestbedError(f"{self.interface}: GRO stays on: {done.stderr.strip()}")
+    comms = host.run(["sh", "-c", 'grep -s "^napi/$0-" /proc/[0-9]*/comm', interface]).stdout
+    return {int(number): name for number, name in re.findall(r"^/proc/(\d+)/comm:(.*)$", comms, re.MULTILINE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,22 +240,22 @@ class SteerReceived(InNamespace):
     @property
     def command(self) -> str:
         files = f"/sys/class/net/{self.interface}/queues/rx-*/rps_cpus"
-        return shlex.join(self._argv("sh", "-c", f"echo {self._mask} | tee {files}"))
+        return self._shell_command("sh", "-c", f"echo {self._mask} | tee {files}")
 
     def found(self, state: MachineState) -> Self:
-        old = self._listed(state.host)
+        old = self._masks(state.host)
         if not old:
-            raise TestbedError(f"rps: {self.interface} has no queues to receive by, or this kernel has no CONFIG_RPS")
+            raise TestbedError(f"rps: {self.interface} has no receive queues, or this kernel has no CONFIG_RPS")
         return replace(self, old=old)
 
     def make(self, host: Host) -> None:
-        wanted = int(self._mask.replace(",", ""), 16)
         self._write(host, [f"{line.partition(':')[0]}:{self._mask}" for line in self.old])
-        if any(int(line.partition(":")[2].replace(",", ""), 16) != wanted for line in self._listed(host)):
-            raise TestbedError(f"rps: not all of the CPUs {', '.join(map(str, self.cpus))} are there")
+        masks = {int(line.partition(":")[2].replace(",", ""), 16) for line in self._masks(host)}
+        if masks - {int(self._mask.replace(",", ""), 16)}:
+            raise TestbedError(f"rps: not all of the CPUs {', '.join(map(str, self.cpus))} exist")
 
     def undo(self, host: Host) -> None:
-        now = self._listed(host)  # none when the interface is gone
+        now = self._masks(host)  # none when the interface is gone
         self._write(host, [line for line in self.old if now and line not in now])
 
     @property
@@ -187,7 +265,7 @@ class SteerReceived(InNamespace):
         digits = digits.zfill(-(-len(digits) // 8) * 8)
         return ",".join(digits[place : place + 8] for place in range(0, len(digits), 8))
 
-    def _listed(self, host: Host) -> tuple[str, ...]:
+    def _masks(self, host: Host) -> tuple[str, ...]:
         done = self._within(host).run(["sh", "-c", _LIST, self.interface])
         if was_killed(done):
             raise TestbedError(f"rps: the queues of {self.interface} were not read whole: the command was killed")

@@ -28,7 +28,19 @@ from netbench.linux.counters.counting_points import (
     readings_at_points,
 )
 from netbench.linux.counters.nft_rules import LIST_CHAINS, LIST_RULES, Dropper, Tables, parse_droppers, read_tables
-from netbench.linux.netlink import Generic, Netlink, attribute, attributes, nested, number, request, route_socket, text
+from netbench.linux.netlink import (
+    Link,
+    Netlink,
+    attribute,
+    attributes,
+    generic_netlink,
+    nested,
+    number,
+    request,
+    request_links,
+    route_socket,
+    text,
+)
 from netbench.linux.netns import within_each
 from netbench.linux.safety.foreign_hooks import foreign_tcx_programs, foreign_xdp_programs
 from netbench.model.foreign_text import encoded
@@ -36,10 +48,8 @@ from netbench.model.points import CounterReading, CountingPoint, PointKind, Poin
 
 _PROC_NET = Path("/proc/thread-self/net")
 _BRIDGED_IP = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
-_RTM_GETLINK, _RTM_GETQDISC = 18, 38
+_RTM_GETQDISC = 38
 
-_LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
-_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_OPERSTATE, _IFLA_LINKINFO = 1, 3, 10, 16, 18
 _IFLA_STATS64, _IFLA_CARRIER_CHANGES = 23, 35
 _IFLA_INFO_DATA, _IFLA_BR_NF_CALL_IPTABLES = 2, 36
@@ -89,17 +99,15 @@ class _Inside(NamedTuple):
 def read_nics(netlink: Netlink, netns: str | None) -> dict[str, NicCounters]:
     """Return the interfaces of a namespace by name; TestbedError when the namespace is gone."""
     try:
-        dump = _LINK.pack(0, 0, 0, 0, 0)
-        return dict(nics_of(request(netlink.socket(netns), _RTM_GETLINK, dump, dump=True)))
+        return dict(nics_of(request_links(netlink.socket(netns))))
     except OSError as error:
         raise TestbedError(f"the NICs of {netns or 'this machine'} cannot be read: {error.strerror}") from error
 
 
-def nics_of(messages: Iterable[bytes]) -> Iterator[tuple[str, NicCounters]]:
-    """Yield names and counters of interfaces from messages about links."""
-    for message in messages:
-        _, _, index, flags, _ = _LINK.unpack_from(message)
-        link = attributes(message[_LINK.size :])
+def nics_of(links: Iterable[Link]) -> Iterator[tuple[str, NicCounters]]:
+    """Yield names and counters of interfaces."""
+    for interface in links:
+        link = interface.attributes
         rx, tx, _, _, rx_errors, tx_errors, rx_dropped, tx_dropped, *rest = _STATS.unpack_from(link[_IFLA_STATS64])
         changes = link.get(_IFLA_CARRIER_CHANGES)
         counts_otherhost = len(link[_IFLA_STATS64]) >= _OTHERHOST.size
@@ -115,10 +123,10 @@ def nics_of(messages: Iterable[bytes]) -> Iterator[tuple[str, NicCounters]]:
                 tx_dropped=tx_dropped,
                 rx_errors=rx_errors,
                 tx_errors=tx_errors,
-                up=bool(flags & _IFF_UP and flags & _IFF_LOWER_UP),
+                up=interface.is_up,
                 carrier_changes=None if changes is None else number(changes),
                 mac=link.get(_IFLA_ADDRESS, b"").hex(":"),
-                index=index,
+                index=interface.index,
                 master=number(link.get(_IFLA_MASTER, b"")),
                 rx_otherhost_dropped=_OTHERHOST.unpack_from(link[_IFLA_STATS64])[0] if counts_otherhost else None,
                 forwards=in_operation and (not state or number(state) == _FORWARDING),
@@ -209,25 +217,25 @@ def _programs(index: int, link: dict[int, bytes], direction: str) -> Iterator[st
 
 def _link(netlink: socket.socket, index: int) -> dict[int, bytes]:
     try:
-        (answer,) = request(netlink, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0))
+        (link,) = request_links(netlink, index)
     except OSError:
         return {}  # the interface is gone
-    return attributes(answer[_LINK.size :])
+    return link.attributes
 
 
 def read_pause_frames(interfaces: Iterable[str]) -> dict[str, PauseFrames]:
     """Return pause frames by interface; without interfaces that do not count them, such as all virtual ones."""
-    found = {}
+    frames = {}
     flags = attribute(_HEADER_FLAGS, struct.pack("=I", _FLAG_STATS))
-    with suppress(OSError), Generic("ethtool") as ethtool:  # missing before Linux 5.6
+    with suppress(OSError), generic_netlink("ethtool") as ethtool:  # missing before Linux 5.6
         for name in interfaces:
             header = attribute(_HEADER_DEV_NAME, encoded(name) + b"\0") + flags
             with suppress(OSError):  # its driver does not support pause frames
-                answer = ethtool.request(_ETHTOOL_MSG_PAUSE_GET, attribute(_PAUSE_HEADER | _NESTED, header))
+                answer = ethtool(_ETHTOOL_MSG_PAUSE_GET, attribute(_PAUSE_HEADER | _NESTED, header))
                 stats = attributes(answer.get(_PAUSE_STATS, b""))
                 if _RX_FRAMES in stats and _TX_FRAMES in stats:
-                    found[name] = PauseFrames(number(stats[_RX_FRAMES]), number(stats[_TX_FRAMES]))
-    return found
+                    frames[name] = PauseFrames(number(stats[_RX_FRAMES]), number(stats[_TX_FRAMES]))
+    return frames
 
 
 def refresh_driver_counters(interfaces: Mapping[str | None, Collection[str]]) -> None:

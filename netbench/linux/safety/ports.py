@@ -22,12 +22,13 @@ from pyroute2.netlink.exceptions import NetlinkError
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.locks import other_measurements
 from netbench.linux.netns import every_namespace, namespace_path, within
-from netbench.linux.proc import lines_of
+from netbench.linux.proc import driver_of, lines_of, speed_mbps_of
 from netbench.linux.safety.foreign_hooks import PPPOE, hooks_on
 from netbench.linux.safety.ssh_sessions import Address, ssh_sessions
 from netbench.model.foreign_text import decoded
 from netbench.model.units import USUAL_MTU
 
+_PROC_NET = Path("/proc/thread-self/net")
 _ARPHRD_ETHER = 1
 _IFF_LOOPBACK = 0x8
 _ADDRESS_REASON = "carries the address"
@@ -39,6 +40,7 @@ _MOST_ROUTES = 3  # listed for one interface
 _PORT_KINDS = (None, "veth", "tun")
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_Message = Any  # pyroute2's messages have no types
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +106,31 @@ def refuse_unsafe_port(
     """
     ports = {port.name: port for port in read_ports(netns, allowed_addresses)}
     if name not in ports:
-        there = ", ".join(sorted(ports)) or "none at all"
+        existing = ", ".join(sorted(ports)) or "none"
         others = "; ".join(
             f"netbench with PID {other.pid} measures here (topology {other.topology})" for other in other_measurements()
         )
         raise UsageError(
-            f"port {name}: this host has no interface of that name; there are: {there}"
+            f"port {name}: this host has no interface of that name; its interfaces: {existing}"
             + (f". But {others}: if it has taken the port, wait until it ends" if others else "")
         )
-    if ports[name].mtu < mtu > USUAL_MTU:
+    port = ports[name]
+    if port.mtu < mtu > USUAL_MTU:
         raise UsageError(
-            f"port {name}: its MTU is {ports[name].mtu}, and the topology's link has `mtu: {mtu}`; set it with "
-            f"`ip link set dev {name} mtu {mtu}`, or leave that out"
+            f"port {name}: its MTU is {port.mtu}, but the link's `mtu` in the topology is {mtu}: set it with "
+            f"`ip link set dev {name} mtu {mtu}`, or remove `mtu`"
         )
-    if ports[name].in_use:
-        reasons = "; ".join(ports[name].in_use)
+    if port.in_use:
+        free = sorted(port.name for port in ports.values() if not port.in_use)
+        remedy = (
+            f"Use a port that nothing else uses, here: {', '.join(free)}"
+            if free
+            else "No interface here is free: add a NIC, or use a topology of veth pairs such as `netns`"
+        )
+        if all(reason.startswith(_ADDRESS_REASON) for reason in port.in_use):
+            remedy += "; if the address belongs to the test, list it under `addresses` of this port"
         raise UsageError(
-            f"port {name} is in use and netbench would take it over: it {reasons}. {_way_out(ports, name)}"
+            f"port {name} is in use and netbench would take it over: it {'; '.join(port.in_use)}. {remedy}"
         )
 
 
@@ -183,16 +193,6 @@ def uses(link: KernelLink, snapshot: NamespaceSnapshot, allowed: Collection[Addr
             yield f"{_ADDRESS_REASON} {text}"
 
 
-def _way_out(ports: Mapping[str, CandidatePort], name: str) -> str:
-    if free := sorted(port.name for port in ports.values() if not port.in_use):
-        way_out = f"Name a port that nothing else uses, here: {', '.join(free)}"
-    else:
-        way_out = "No interface here is free: add a NIC, or use a topology of veth pairs such as `netns`"
-    if all(reason.startswith(_ADDRESS_REASON) for reason in ports[name].in_use):
-        way_out += "; if the address belongs to the test, list it under `addresses` of this port"
-    return way_out
-
-
 def _allowed_address(text: str) -> Address:
     try:
         return ipaddress.ip_interface(text).ip
@@ -203,7 +203,7 @@ def _allowed_address(text: str) -> Address:
 
 
 def read_links(netns: str | None = None) -> tuple[KernelLink, ...]:
-    """Return the interfaces of `read_ports` without their uses, which take long to find; raises the same errors."""
+    """Return the interfaces of `read_ports` without their uses, whose reading takes long; raises the same errors."""
     with _opened(netns) as iproute:
         return tuple(_link(message) for message in iproute.get_links())
 
@@ -215,7 +215,7 @@ def _opened(netns: str | None) -> IPRoute:
     except FileNotFoundError:
         raise UsageError(f"there is no network namespace {netns!r}; see `ip netns`") from None
     except PermissionError:
-        raise MissingError(f"looking into the network namespace {netns!r} needs root; use sudo") from None
+        raise MissingError(f"reading the network namespace {netns!r} needs root: use sudo") from None
 
 
 def _read_snapshot(netns: str | None) -> NamespaceSnapshot:
@@ -249,7 +249,7 @@ def _read_snapshot(netns: str | None) -> NamespaceSnapshot:
         )
 
 
-def _link(message: Any) -> KernelLink:  # noqa: ANN401 - pyroute2's messages have no types
+def _link(message: _Message) -> KernelLink:
     carrier = message.get_attr("IFLA_CARRIER")
     # The index of a lower interface in another namespace is meaningless here.
     lower = _lower(message) if message.get_attr("IFLA_LINK_NETNSID") is None else set()
@@ -267,17 +267,17 @@ def _link(message: Any) -> KernelLink:  # noqa: ANN401 - pyroute2's messages hav
     )
 
 
-def _name(message: Any) -> str:  # noqa: ANN401 - pyroute2's messages have no types
+def _name(message: _Message) -> str:
     name: str | bytes = message.get_attr("IFLA_IFNAME")  # bytes where it is not UTF-8
     return decoded(name) if isinstance(name, bytes) else name
 
 
-def _kind(message: Any) -> str | None:  # noqa: ANN401 - pyroute2's messages have no types
+def _kind(message: _Message) -> str | None:
     info = message.get_attr("IFLA_LINKINFO")
     return info.get_attr("IFLA_INFO_KIND") if info else None
 
 
-def _lower(message: Any) -> set[int]:  # noqa: ANN401 - pyroute2's messages have no types
+def _lower(message: _Message) -> set[int]:
     """Return the indexes, in their own namespace, of the interfaces that a link sends through."""
     info = message.get_attr("IFLA_LINKINFO")
     data = info.get_attr("IFLA_INFO_DATA") if info else None
@@ -291,14 +291,14 @@ def _lower(message: Any) -> set[int]:  # noqa: ANN401 - pyroute2's messages have
     return {index for index in lower if index}
 
 
-def _interfaces_of_route(message: Any) -> set[int]:  # noqa: ANN401 - pyroute2's messages have no types
+def _interfaces_of_route(message: _Message) -> set[int]:
     if message["type"] not in _TO_SOMEBODY:
         return set()
     hops = message.get_attr("RTA_MULTIPATH") or ()
     return {index for index in (message.get_attr("RTA_OIF"), *(hop["oif"] for hop in hops)) if index}
 
 
-def _beyond(message: Any, subnets: Collection[_Network]) -> str:  # noqa: ANN401 - pyroute2's messages have no types
+def _beyond(message: _Message, subnets: Collection[_Network]) -> str:
     """Return a description of a route beyond these subnets and beyond IPv6 neighbours; empty for other routes."""
     table = message.get_attr("RTA_TABLE") or message["table"]
     label = f"{'IPv4' if message['family'] == socket.AF_INET else 'IPv6'}, table {_TABLES.get(table, table)}"
@@ -318,29 +318,21 @@ def _carried(netns: str | None, indexes: Mapping[str, int]) -> dict[int, tuple[s
     """
     carried: dict[int, list[str]] = defaultdict(list)
     home = namespace_path(netns)
-    for path, whose in every_namespace(excluded=home).items():
+    for path, namespace in every_namespace(excluded=home).items():
         with suppress(TestbedError, OSError):  # it ended meanwhile, or access is denied
-            for index, text in within(path, lambda: _resting_on(home)):
-                carried[index].append(f"the {text} in {whose}")
+            for index, text in within(path, lambda: _links_on(home)):
+                carried[index].append(f"the {text} in {namespace}")
     with suppress(TestbedError, OSError):  # the same
-        for index, text in within(home, lambda: _read_here(indexes)):
+        for index, text in within(home, lambda: [*pppoe_sessions(_PROC_NET, indexes), *hooks_on(indexes)]):
             carried[index].append(text)
     return {index: tuple(dict.fromkeys(texts)) for index, texts in carried.items()}
 
 
-def _read_here(indexes: Mapping[str, int]) -> list[tuple[int, str]]:
-    return [*pppoe_sessions(Path("/proc/thread-self/net"), indexes), *hooks_on(indexes)]
-
-
-def _resting_on(home: str) -> list[tuple[int, str]]:
+def _links_on(home: str) -> list[tuple[int, str]]:
     """Return the links of this thread's namespace on interfaces in `home`: index in `home`, and description."""
-    descriptor = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with IPRoute() as iproute:
-            links = [link for link in iproute.get_links() if link.get_attr("IFLA_LINK_NETNSID") is not None]
-            number = iproute.get_netnsid(fd=descriptor)["nsid"] if links else None
-    finally:
-        os.close(descriptor)
+    with Path(home).open("rb", buffering=0) as namespace, IPRoute() as iproute:
+        links = [link for link in iproute.get_links() if link.get_attr("IFLA_LINK_NETNSID") is not None]
+        number = iproute.get_netnsid(fd=namespace.fileno())["nsid"] if links else None
     return [
         (index, f"{_kind(link) or 'interface'} {_name(link)}")
         for link in links
@@ -365,7 +357,7 @@ def pppoe_sessions(net: Path, indexes: Mapping[str, int]) -> Iterator[tuple[int,
             yield int(columns[4]), "PPPoE of some program"
 
 
-def _ssh_interfaces(iproute: Any, addresses: Mapping[int, tuple[str, ...]]) -> Iterator[int]:  # noqa: ANN401 - untyped
+def _ssh_interfaces(iproute: IPRoute, addresses: Mapping[int, tuple[str, ...]]) -> Iterator[int]:
     """Yield the interfaces with a session's local address, and those through which answers to it leave."""
     for local, remote in ssh_sessions(os.environ):
         for index, texts in addresses.items():
@@ -382,23 +374,6 @@ def _ssh_interfaces(iproute: Any, addresses: Mapping[int, tuple[str, ...]]) -> I
 def _is_wireless(name: str) -> bool:
     interface = Path("/sys/class/net", name)
     return (interface / "wireless").exists() or (interface / "phy80211").exists()
-
-
-def driver_of(name: str) -> str | None:
-    """Return the driver of an interface of netbench's own namespace; None where /sys does not show it."""
-    try:
-        return Path("/sys/class/net", name, "device/driver").readlink().name
-    except OSError:
-        return None
-
-
-def speed_mbps_of(name: str) -> int | None:
-    """Return its speed in Mbit/s; None where /sys does not show it."""
-    try:
-        speed = int(Path("/sys/class/net", name, "speed").read_text())
-    except (OSError, ValueError):
-        return None
-    return speed if speed > 0 else None
 
 
 def main() -> None:

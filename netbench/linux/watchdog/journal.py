@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, Self
 from zlib import crc32
@@ -27,6 +26,7 @@ from netbench.linux.locks import (
     FILE_SIZE_REMEDY,
     STATE_DIRECTORY,
     append,
+    create_locked,
     lock_file,
     remove_killed,
     state_is_written,
@@ -59,11 +59,8 @@ class Journal(ChangeRecord):
     def create(cls, topology: str, directory: Path = STATE_DIRECTORY) -> Self:
         """Return a new, empty journal; MissingError when the state directory cannot be written."""
         path = directory / "journals" / f"{topology}-{uuid.uuid4().hex[:12]}.jsonl"
-        locked_first = path.with_suffix(".new")  # before it is locked, it would look abandoned
         with state_is_written(path):
-            file = lock_file(locked_first)
-            locked_first.rename(path)
-        assert file is not None, "the name is unique"
+            file = create_locked(path)
         journal = cls(path, file, {"topology": topology, "pid": os.getpid(), "netns": _own_namespace()}, {})
         try:
             journal._append(journal._header)
@@ -84,7 +81,6 @@ class Journal(ChangeRecord):
             if file is None:
                 continue
             header, pending, damage = _read(file, path)
-            _drop_cut_line(file)
             if header.get("netns", _own_namespace()) == _own_namespace():
                 yield cls(path, file, header, pending, damage)
             else:
@@ -96,12 +92,12 @@ class Journal(ChangeRecord):
         return self._path.stem
 
     def record(self, change: Change) -> int:
-        """Record a change, as Record does; TestbedError when the file cannot be written."""
+        """Record a change, as ChangeRecord does; TestbedError when the file cannot be written."""
         self._append({"seq": self._next, **to_json(change)})
         return super().record(change)
 
     def undone(self, number: int) -> None:
-        """Note that a change was undone, as Record does."""
+        """Note that a change was undone, as ChangeRecord does."""
         with suppress(TestbedError):  # no room: undoing it a second time is harmless, and required
             self._append({"undone": number})
         super().undone(number)
@@ -109,16 +105,16 @@ class Journal(ChangeRecord):
         if self._undone >= _MANY + len(self._pending) and not self.damage:
             self._compact()
 
+    def close(self) -> None:
+        """Leave the journal to another process."""
+        self._file.close()
+
     def remove(self) -> None:
         """Remove the file after everything is undone. A damaged one is kept under another name."""
         if self.damage:
             self._path.replace(self._path.with_suffix(".damaged"))
         else:
             self._path.unlink(missing_ok=True)
-        self._file.close()
-
-    def close(self) -> None:
-        """Leave the journal to another process."""
         self._file.close()
 
     def _append(self, entry: dict[str, object]) -> None:
@@ -132,24 +128,14 @@ class Journal(ChangeRecord):
             ) from error
 
     def _compact(self) -> None:
-        """Rewrite the file without undone changes; it is locked all the time, so that no one else can take it over."""
-        new = self._path.with_suffix(".new")
+        """Rewrite the file without undone changes; it stays locked, so that no other process takes it over."""
+        entries = [self._header, *({"seq": number, **to_json(change)} for number, change in self.pending)]
         try:
-            new.unlink(missing_ok=True)
-            file = lock_file(new)
-            assert file is not None, "the lock protects this name"
-            append(file, "".join(map(_line, self._entries())))
-            new.rename(self._path)
+            file = create_locked(self._path, "".join(map(_line, entries)))
         except OSError:
-            new.unlink(missing_ok=True)
             return  # no room for both: the old file stays
         self._file.close()
         self._file, self._undone = file, 0
-
-    def _entries(self) -> Iterator[dict[str, object]]:
-        yield self._header
-        for number, change in self.pending:
-            yield {"seq": number, **to_json(change)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,22 +227,16 @@ def _own_namespace() -> int:
         raise MissingError(f"{_OWN_NAMESPACE}: {error.strerror}; mount /proc (mount -t proc proc /proc)") from error
 
 
-def _drop_cut_line(file: IO[str]) -> None:
-    """Remove a last line that was cut short, so that whole lines can follow."""
-    content = Path(f"/proc/self/fd/{file.fileno()}").read_bytes()
-    os.ftruncate(file.fileno(), content.rfind(b"\n") + 1)
-
-
 def _read(file: IO[str], path: Path) -> tuple[dict[str, object], dict[int, Change], str]:
     """Return the header, the changes still to be undone, and a message about damage.
 
-    A last line cut short is no damage: its change was never made.
+    A last line cut short is no damage, because its change was never made; it is removed, so that lines can follow.
     """
-    file.seek(0)
-    lines = file.buffer.read().split(b"\n") if isinstance(file, TextIOWrapper) else []
+    *lines, cut_line = Path(f"/proc/self/fd/{file.fileno()}").read_bytes().split(b"\n")
+    os.ftruncate(file.fileno(), os.fstat(file.fileno()).st_size - len(cut_line))
     header: dict[str, object] = {}
     pending: dict[int, Change] = {}
-    for number, line in enumerate(lines[:-1], start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
             checksum = entry.pop(_CHECKSUM, None)  # older versions of netbench wrote none

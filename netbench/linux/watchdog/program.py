@@ -31,7 +31,7 @@ from netbench.errors import NetbenchError
 from netbench.hosts.agent.program import Agent
 from netbench.hosts.local import MARK, LocalHost
 from netbench.hosts.trusted_code import search_path
-from netbench.linux.locks import STATE_DIRECTORY, lock_file, lock_testbed
+from netbench.linux.locks import STATE_DIRECTORY, create_locked, lock_file, lock_testbed
 from netbench.linux.machine import Machine
 from netbench.linux.watchdog.journal import Journal, clean, from_json, undo_run
 from netbench.model.foreign_text import read_text
@@ -89,11 +89,7 @@ def main() -> None:
                 sys.exit("netbench needs root there: let that user be root, or use sudo without a password")
             os.environ |= {"LC_ALL": "C", "PATH": search_path()}
             _require_setpriv()
-            locked_first = Path(directory, f"{_LOCK}.new")  # an unlocked file of the final name would look abandoned
-            lock = lock_file(locked_first)
-            assert lock is not None, "the directory is this run's"
-            stack.enter_context(lock)
-            locked_first.rename(Path(directory, _LOCK))
+            stack.enter_context(create_locked(Path(directory, _LOCK)))
             _remove_abandoned()
             clean()
             lock_testbed(stack, resources)
@@ -102,7 +98,7 @@ def main() -> None:
             sys.exit(str(error))
         os.environ[MARK] = journal.run_id
         try:
-            print(json.dumps(_this_host(journal.run_id)), flush=True)
+            print(json.dumps(_description(journal.run_id)), flush=True)
             _Watchdog(journal, float(silence_s)).serve()
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -123,7 +119,7 @@ def _require_setpriv() -> None:
         )
 
 
-def _this_host(run_id: str) -> dict[str, object]:
+def _description(run_id: str) -> dict[str, object]:
     return {
         "run": run_id,
         "cpus": sorted(os.sched_getaffinity(0)),

@@ -28,7 +28,7 @@ class RemoteRecord(ChangeRecord):
 
     def record(self, change: Change) -> int:
         """Record a change, as ChangeRecord does; TestbedError when it cannot be recorded there."""
-        remote_number = int(self._host.request(b"J", json.dumps(to_json(change)).encode()))
+        remote_number = int(self._host.channel.request(b"J", json.dumps(to_json(change)).encode()))
         number = super().record(change)
         assert remote_number == number, "both count the changes of one run"
         return number
@@ -36,7 +36,7 @@ class RemoteRecord(ChangeRecord):
     def undone(self, number: int) -> None:
         """Note that a change was undone, as ChangeRecord does."""
         with suppress(TestbedError):  # no connection: the watchdog undoes the change a second time
-            self._host.request(b"J", json.dumps(number).encode())
+            self._host.channel.request(b"J", json.dumps(number).encode())
         super().undone(number)
 
 
@@ -55,17 +55,17 @@ class RemoteMachine(Machine):
 
     def death(self) -> str:
         """Return why it is lost; empty while it is not."""
-        return self.ssh.given_up or self._connecting.death()
+        return self.ssh.channel.given_up or self._connecting.death()
 
     @property
     def monotonic(self) -> ClockDifference:
         """CLOCK_MONOTONIC there minus that of this machine, from its continual answers."""
-        return self.ssh.monotonic
+        return self.ssh.clocks_compared.monotonic
 
     @property
     def realtime(self) -> ClockDifference:
         """CLOCK_REALTIME there minus that of this machine, likewise."""
-        return self.ssh.realtime
+        return self.ssh.clocks_compared.realtime
 
     def close(self) -> None:
         """Close the connection; harmless when the machine is gone."""

@@ -15,21 +15,13 @@ from netbench.testbed.doctor.host_checks import (
     Status,
     Which,
     check_all_ports,
-    check_clocksource,
-    check_cpu_limit,
-    check_cpus,
-    check_disk,
-    check_governor,
-    check_memory,
     check_named_ports,
-    check_packages,
-    check_parquet,
     check_plug_ins,
     check_root,
     check_tool,
     debian_kernel,
-    distribution_ids,
     install_command,
+    machine_checks,
 )
 from netbench.testbed.doctor.platforms import Judgement, Platform, judge, platform_checks, platforms
 from netbench.testbed.doctor.requirements import (
@@ -55,17 +47,36 @@ def diagnose(
     features that are missing are only reported. `addresses` are those that the user names for each port.
     """
     euid = os.geteuid() if euid is None else euid
-    checks = look_for(needs, which, euid)
-    checks += check_plug_ins()
+    checks = [*_check_needs(needs, which, euid), *check_plug_ins()]
     if needs is None:
-        checks += platform_checks(_with_others(checks, which, euid))
-    checks += [check_cpus(), check_cpu_limit(), check_governor(), check_clocksource(), check_memory(), check_disk()]
-    checks += [check_packages(), check_parquet()]
-    checks += check_all_ports() if needs is None else check_named_ports(needs, addresses)
-    return checks
+        # Platforms may have needs of their own, which were not checked yet.
+        by_name = {check.name: check for check in checks}
+        others = _needs_of(platforms()) - by_name.keys()
+        quick = _check_needs(others, which, euid, quick=True) if others else []
+        checks += platform_checks({check.name: check for check in quick} | by_name)
+    ports = check_all_ports() if needs is None else check_named_ports(needs, addresses)
+    return [*checks, *machine_checks(), *ports]
 
 
-def look_for(needs: frozenset[str] | None, which: Which, euid: int, *, quick: bool = False) -> list[HostCheck]:
+def judge_platforms(which: Which = shutil.which, euid: int | None = None) -> list[tuple[Platform, Judgement]]:
+    """Return each installed kind of UUT with its judgement on this machine; quick: starts no guest."""
+    kinds = platforms()
+    euid = os.geteuid() if euid is None else euid
+    checks = {check.name: check for check in _check_needs(_needs_of(kinds), which, euid, quick=True)}
+    return [(platform, judge(platform, checks)) for platform in kinds]
+
+
+def exit_code(checks: Iterable[HostCheck]) -> ExitCode:
+    """3 when something needed is missing, 0 otherwise."""
+    missing = any(check.status is Status.MISSING for check in checks)
+    return ExitCode.MISSING if missing else ExitCode.DONE
+
+
+def _needs_of(kinds: Iterable[Platform]) -> frozenset[str]:
+    return frozenset(need for platform in kinds for need in platform.needs)
+
+
+def _check_needs(needs: frozenset[str] | None, which: Which, euid: int, *, quick: bool = False) -> list[HostCheck]:
     """Check these needs and their prerequisites (None: all needs). If `quick`, no guest is started for a check."""
     wanted = None if needs is None else with_prerequisites(needs)
     checks = [check_root(euid, which)]
@@ -76,36 +87,14 @@ def look_for(needs: frozenset[str] | None, which: Which, euid: int, *, quick: bo
     return checks + check_facilities(needs, euid, quick=quick)
 
 
-def judge_platforms(which: Which = shutil.which, euid: int | None = None) -> list[tuple[Platform, Judgement]]:
-    """Return each installed kind of UUT with its judgement on this machine; quick: starts no guest."""
-    kinds = platforms()
-    needs = frozenset(need for platform in kinds for need in platform.needs)
-    checks = {check.name: check for check in look_for(needs, which, os.geteuid() if euid is None else euid, quick=True)}
-    return [(platform, judge(platform, checks)) for platform in kinds]
-
-
-def _with_others(checks: Iterable[HostCheck], which: Which, euid: int) -> dict[str, HostCheck]:
-    """Return the checks by name, plus those of needs of platforms that were not checked yet."""
-    found = {check.name: check for check in checks}
-    needs = {need for platform in platforms() for need in platform.needs}
-    others = look_for(frozenset(needs - set(found)), which, euid, quick=True) if needs - set(found) else []
-    return {check.name: check for check in others} | found
-
-
-def exit_code(checks: Iterable[HostCheck]) -> ExitCode:
-    """3 when something needed is missing, 0 otherwise."""
-    missing = any(check.status is Status.MISSING for check in checks)
-    return ExitCode.MISSING if missing else ExitCode.DONE
-
-
 def check_facilities(needs: Iterable[str] | None, euid: int, *, quick: bool = False) -> list[HostCheck]:
     """Check the facilities for guests among the needs (None: all, with the default image); `quick` as above."""
     lacking = Status.ABSENT if needs is None else Status.MISSING
     wanted = [image_facility(DEFAULT_IMAGE), *all_of(Facility)] if needs is None else facilities(needs)
-    return [_facility(facility, image_among(needs or ()), euid, lacking, quick) for facility in wanted]
+    return [_check_facility(facility, image_among(needs or ()), euid, lacking, quick) for facility in wanted]
 
 
-def _facility(facility: Facility, image: str, euid: int, lacking: Status, quick: bool) -> HostCheck:
+def _check_facility(facility: Facility, image: str, euid: int, lacking: Status, quick: bool) -> HostCheck:
     name, needed_for = facility.name, facility.needed_for
     may_look = not facility.by_root or (euid == 0 and not quick)
     look = facility.look if may_look else facility.recall
@@ -128,37 +117,32 @@ def _check_kernel(
     with ExitStack() as stack:
         probes = Probes(stack, which)
         for feature in features:
-            unmet = [done[name] for name in feature.requires if done[name].status is not Status.OK]
-            needed = not feature.optional or feature.name in needs
-            check = _not_checked(feature, unmet[0]) if unmet else _try(feature, probes, needed, which)
+            unmet = next((done[name] for name in feature.requires if done[name].status is not Status.OK), None)
+            if unmet:
+                found = f"not checked: needs {unmet.name}"
+                check = HostCheck(feature.name, Status.WARNING, found, unmet.remedy, feature.needed_for)
+            else:
+                check = _check_feature(feature, probes, not feature.optional or feature.name in needs, which)
             done[feature.name] = check
             checks.append(check)
     return checks
 
 
-def _not_checked(feature: Feature, unmet: HostCheck) -> HostCheck:
-    return HostCheck(feature.name, Status.WARNING, f"not checked: needs {unmet.name}", unmet.remedy, feature.needed_for)
-
-
-def _try(feature: Feature, probes: Probes, needed: bool, which: Which) -> HostCheck:
+def _check_feature(feature: Feature, probes: Probes, needed: bool, which: Which) -> HostCheck:
     try:
-        found = attempt(feature.probe, probes)
+        return HostCheck(feature.name, Status.OK, attempt(feature.probe, probes), "", feature.needed_for)
     except ProbeError as error:
         lacking = Status.WARNING if feature.dispensable else Status.MISSING
-        status = lacking if needed else Status.ABSENT
-        reason = str(error)
-        remedy = _remedy(feature, reason, which)
-        return HostCheck(feature.name, status, reason, remedy, feature.needed_for)
-    return HostCheck(feature.name, Status.OK, found, "", feature.needed_for)
+        status, reason = lacking if needed else Status.ABSENT, str(error)
+        return HostCheck(feature.name, status, reason, _remedy(feature, reason, which), feature.needed_for)
 
 
 def _remedy(feature: Feature, reason: str, which: Which) -> str:
     if any(os.strerror(number) in reason for number in (errno.EPERM, errno.EACCES, errno.EROFS)):
         return "run netbench outside this container, or give the container --privileged"
     if PACKAGE in reason:
-        install = install_command(PACKAGE, distribution_ids())
-        return "; ".join(part for part in (install, feature.otherwise) if part)
+        return "; ".join(filter(None, (install_command(PACKAGE), feature.otherwise)))
     if feature.module and is_loadable(which, feature.module):
         return f"modprobe {feature.module}"
     kernel = f"boot a kernel with {feature.option}{debian_kernel()}" if feature.option else ""
-    return "; ".join(part for part in (kernel, feature.otherwise) if part)
+    return "; ".join(filter(None, (kernel, feature.otherwise)))

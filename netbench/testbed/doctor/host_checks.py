@@ -20,7 +20,7 @@ from netbench.errors import NetbenchError
 from netbench.linux.cgroups import cpu_limit
 from netbench.linux.requirements import Tool
 from netbench.linux.safety.ports import CandidatePort, read_ports, refuse_unsafe_port
-from netbench.testbed.environment import package_version
+from netbench.testbed.environment import os_release, package_version
 
 _MIN_CPUS = 2
 _MIN_FREE_BYTES = 2 * 1024**3
@@ -30,6 +30,7 @@ _CLOCK_SYSFS = Path("/sys/devices/system/clocksource/clocksource0")
 # Each reading of these needs a device access or an exit to the hypervisor (timekeeping.rst, virt/kvm).
 _SLOW_CLOCKS = ("acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies")
 _SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_REAL_NICS = "testbeds of real NICs"
 _INSTALL = {
     "debian": "apt-get install",
     "fedora": "dnf install",
@@ -87,16 +88,11 @@ def check_root(euid: int, which: Which) -> HostCheck:
     needed_for = "making links, sending and capturing frames"
     if euid == 0:
         return HostCheck("root", Status.OK, "running as root", "", needed_for)
-    remedy = f"sudo {_own_command(which)} doctor"
-    return HostCheck("root", Status.MISSING, f"running as user {euid}", remedy, needed_for)
-
-
-def _own_command(which: Which) -> str:
-    """Return the command that runs this netbench as root: the PATH of sudo omits virtual environments."""
+    # The PATH of sudo omits virtual environments.
     started_as = Path(sys.argv[0])
-    if started_as.name == "netbench" and started_as.is_file():
-        return str(started_as.absolute())
-    return which("netbench") or "netbench"
+    is_netbench = started_as.name == "netbench" and started_as.is_file()
+    command = str(started_as.absolute()) if is_netbench else which("netbench") or "netbench"
+    return HostCheck("root", Status.MISSING, f"running as user {euid}", f"sudo {command} doctor", needed_for)
 
 
 def check_tool(tool: Tool, which: Which, euid: int, *, needed: bool = True) -> HostCheck:
@@ -109,19 +105,18 @@ def check_tool(tool: Tool, which: Which, euid: int, *, needed: bool = True) -> H
     if elsewhere:
         remedy = f"export PATH=$PATH:{Path(elsewhere).parent}"
         return HostCheck(tool.name, Status.MISSING, f"{elsewhere}, which is not in PATH", remedy, tool.needed_for)
-    remedy = install_command(tool.package, distribution_ids())
     status = Status.MISSING if needed else Status.ABSENT
-    return HostCheck(tool.name, status, "not installed", remedy, tool.needed_for)
+    return HostCheck(tool.name, status, "not installed", install_command(tool.package), tool.needed_for)
 
 
-def install_command(package: str, distribution: Iterable[str]) -> str:
-    """Return the command that installs a package, given by its name in Debian.
+def install_command(packages: str, distribution: Iterable[str] | None = None) -> str:
+    """Return how to install packages, given by their names in Debian: a command, or a sentence if it is unknown.
 
-    `distribution` is the ID and ID_LIKE of os-release(5), nearest first.
+    `distribution` is the ID and ID_LIKE of os-release(5), nearest first; None: that of this machine.
     """
-    if command := _installer(distribution):
-        return f"{command} {_OTHER_NAMES.get((command, package), package)}"
-    return f"install {package} with the package manager of this system"
+    if command := _installer(distribution_ids() if distribution is None else distribution):
+        return f"{command} {_OTHER_NAMES.get((command, packages), packages)}"
+    return f"install {packages} with the package manager of this system"
 
 
 def unattended_install(packages: Collection[str], distribution: Iterable[str]) -> str:
@@ -137,11 +132,8 @@ def _installer(distribution: Iterable[str]) -> str:
 
 def distribution_ids() -> list[str]:
     """Return this system's ID and ID_LIKE of os-release(5), nearest first; empty when it has no os-release."""
-    try:
-        release = platform.freedesktop_os_release()
-    except OSError:
-        return []
-    return [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
+    release = os_release()
+    return [release["ID"], *release.get("ID_LIKE", "").split()] if "ID" in release else []
 
 
 def debian_kernel() -> str:
@@ -152,81 +144,54 @@ def debian_kernel() -> str:
     return f", for example Debian's own: apt-get install linux-image-{architecture}"
 
 
-def check_packages() -> HostCheck:
-    """Check whether the packages that netbench imports are installed, and report their versions."""
-    needed_for = "netbench itself"
-    required = [requirement for requirement in metadata.requires("netbench") or () if "extra ==" not in requirement]
-    packages = [match[0] for requirement in required if (match := re.match(r"[\w.-]+", requirement))]
-    versions = {package: package_version(package) for package in packages}
-    if missing := [package for package, version in versions.items() if version is None]:
-        remedy = shlex.join([sys.executable, "-m", "pip", "install", *missing])
-        return HostCheck("python", Status.MISSING, f"no {', '.join(missing)}", remedy, needed_for)
-    found = ", ".join(f"{package} {version}" for package, version in versions.items())
-    return HostCheck("python", Status.OK, f"{platform.python_version()} with {found}", "", needed_for)
-
-
-def check_plug_ins() -> list[HostCheck]:
-    """Return a check for each plug-in that cannot be imported; the others work without it."""
-    broken = {
-        name: why for group in (GENERATORS, SCHEDULES, SINKS, UUTS) for name, why in installed(group).broken.items()
-    }
-    remedy = "install what it lacks, or remove the package that it is from"
+def machine_checks() -> list[HostCheck]:
+    """Check CPUs, clock, memory, disk and Python packages of this machine."""
     return [
-        HostCheck(f"plug-in:{name}", Status.WARNING, why, remedy, f"topologies and profiles with kind {name}")
-        for name, why in broken.items()
+        _check_cpus(),
+        _check_cpu_limit(),
+        _check_governor(),
+        _check_clocksource(),
+        _check_memory(),
+        _check_disk(),
+        _check_packages(),
+        _check_parquet(),
     ]
 
 
-def check_parquet() -> HostCheck:
-    """Check whether the only optional package, pyarrow, is installed."""
-    needed_for = "netbench export --format parquet"
-    version = package_version("pyarrow")
-    if version is None:
-        remedy = shlex.join([sys.executable, "-m", "pip", "install", "pyarrow"])
-        return HostCheck("parquet", Status.ABSENT, "no pyarrow", remedy, needed_for)
-    return HostCheck("parquet", Status.OK, f"pyarrow {version}", "", needed_for)
+def _check(name: str, needed_for: str, found: str, remedy: str = "", *, is_good: bool) -> HostCheck:
+    """Return a check that is a warning, with the remedy, unless `is_good`."""
+    return HostCheck(name, Status.OK if is_good else Status.WARNING, found, "" if is_good else remedy, needed_for)
 
 
-def check_cpus() -> HostCheck:
-    """Check whether there are enough CPUs for the generator, the UUT and the sink."""
-    needed_for = "generator, UUT and sink on CPUs of their own"
+def _check_cpus() -> HostCheck:
     count = len(os.sched_getaffinity(0))
-    if count >= _MIN_CPUS:
-        return HostCheck("cpus", Status.OK, f"{count} CPUs", "", needed_for)
     remedy = f"give this machine, or netbench's CPU set, at least {_MIN_CPUS} CPUs"
-    return HostCheck("cpus", Status.WARNING, f"{count} CPU", remedy, needed_for)
+    found = f"{count} CPU{'s' if count > 1 else ''}"
+    return _check("cpus", "generator, UUT and sink on CPUs of their own", found, remedy, is_good=count >= _MIN_CPUS)
 
 
-def check_cpu_limit() -> HostCheck:
+def _check_cpu_limit() -> HostCheck:
     """Check whether a control group limits the CPU time of netbench to less than its CPUs have."""
-    needed_for = "sources that send without pauses"
-    limit = cpu_limit()
+    limit, needed_for = cpu_limit(), "sources that send without pauses"
     if limit is None:
-        return HostCheck("cpu limit", Status.OK, "none", "", needed_for)
-    if limit.cpus >= len(os.sched_getaffinity(0)):
-        return HostCheck("cpu limit", Status.OK, str(limit), "", needed_for)
-    return HostCheck("cpu limit", Status.WARNING, str(limit), limit.remedy, needed_for)
+        return _check("cpu limit", needed_for, "none", is_good=True)
+    is_enough = limit.cpus >= len(os.sched_getaffinity(0))
+    return _check("cpu limit", needed_for, str(limit), limit.remedy, is_good=is_enough)
 
 
-def check_governor() -> HostCheck:
-    """Check whether the CPUs keep one frequency."""
-    needed_for = "CPUs of constant speed"
+def _check_governor() -> HostCheck:
     governors = {_read(path) for path in _CPU_SYSFS.glob("cpu[0-9]*/cpufreq/scaling_governor")} - {""}
-    if not governors:
-        return HostCheck("governor", Status.OK, "none: this kernel does not set CPU frequencies", "", needed_for)
-    found = ", ".join(sorted(governors))
-    if governors == {"performance"}:
-        return HostCheck("governor", Status.OK, found, "", needed_for)
+    found = ", ".join(sorted(governors)) or "none: this kernel does not set CPU frequencies"
     remedy = f"echo performance | sudo tee {_CPU_SYSFS}/cpu*/cpufreq/scaling_governor"
-    return HostCheck("governor", Status.WARNING, found, remedy, needed_for)
+    return _check("governor", "CPUs of constant speed", found, remedy, is_good=governors <= {"performance"})
 
 
-def check_clocksource() -> HostCheck:
+def _check_clocksource() -> HostCheck:
     """Check whether the clock can be read without leaving the CPU."""
     needed_for = "pacing and time stamps at little cost"
     current = _read(_CLOCK_SYSFS / "current_clocksource")
     if current not in _SLOW_CLOCKS:
-        return HostCheck("clocksource", Status.OK, current or "unknown", "", needed_for)
+        return _check("clocksource", needed_for, current or "unknown", is_good=True)
     available = _read(_CLOCK_SYSFS / "available_clocksource").split()
     fast = next((name for name in available if name not in _SLOW_CLOCKS), None)
     remedy = (
@@ -234,35 +199,63 @@ def check_clocksource() -> HostCheck:
         if fast
         else "`sudo dmesg | grep -i tsc` shows why the kernel does not trust the CPU's time stamp counter"
     )
-    return HostCheck("clocksource", Status.WARNING, f"{current}, which is slow to read", remedy, needed_for)
+    return _check("clocksource", needed_for, f"{current}, which is slow to read", remedy, is_good=False)
 
 
-def check_memory() -> HostCheck:
-    """Check whether there is enough memory for captures."""
-    needed_for = "capture buffers"
+def _check_memory() -> HostCheck:
     match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
     if match is None:
-        return HostCheck("memory", Status.WARNING, "unknown: /proc/meminfo cannot be read", "", needed_for)
+        return _check("memory", "capture buffers", "unknown: /proc/meminfo cannot be read", is_good=False)
     available = int(match[1]) * 1024
-    found = f"{available / 1024**3:.1f} GiB available"
-    if available >= _MIN_MEMORY_BYTES:
-        return HostCheck("memory", Status.OK, found, "", needed_for)
-    return HostCheck("memory", Status.WARNING, found, "end other programs or add memory", needed_for)
+    found, is_enough = f"{available / 1024**3:.1f} GiB available", available >= _MIN_MEMORY_BYTES
+    return _check("memory", "capture buffers", found, "end other programs or add memory", is_good=is_enough)
 
 
-def check_disk() -> HostCheck:
+def _check_disk() -> HostCheck:
     """Check whether there is enough space for captures in the current directory."""
     needed_for = "captures and results"
     try:
         directory = Path.cwd()
         free = shutil.disk_usage(directory).free
     except OSError as error:
-        found = f"the current directory cannot be looked at: {error.strerror}"
-        return HostCheck("disk", Status.WARNING, found, "go to another directory", needed_for)
-    found = f"{free / 1024**3:.1f} GiB free at {directory}"
-    if free >= _MIN_FREE_BYTES:
-        return HostCheck("disk", Status.OK, found, "", needed_for)
-    return HostCheck("disk", Status.WARNING, found, "choose a directory on another disk with -o", needed_for)
+        found = f"the current directory cannot be read: {error.strerror}"
+        return _check("disk", needed_for, found, "go to another directory", is_good=False)
+    found, is_enough = f"{free / 1024**3:.1f} GiB free at {directory}", free >= _MIN_FREE_BYTES
+    return _check("disk", needed_for, found, "choose a directory on another disk with -o", is_good=is_enough)
+
+
+def _check_packages() -> HostCheck:
+    """Check whether the packages that netbench imports are installed, and report their versions."""
+    required = [requirement for requirement in metadata.requires("netbench") or () if "extra ==" not in requirement]
+    packages = [match[0] for requirement in required if (match := re.match(r"[\w.-]+", requirement))]
+    versions = {package: package_version(package) for package in packages}
+    if missing := [package for package, version in versions.items() if version is None]:
+        return HostCheck("python", Status.MISSING, f"no {', '.join(missing)}", _pip(missing), "netbench itself")
+    found = ", ".join(f"{package} {version}" for package, version in versions.items())
+    return HostCheck("python", Status.OK, f"{platform.python_version()} with {found}", "", "netbench itself")
+
+
+def _check_parquet() -> HostCheck:
+    """Check whether the only optional package, pyarrow, is installed."""
+    needed_for = "netbench export --format parquet"
+    version = package_version("pyarrow")
+    if version is None:
+        return HostCheck("parquet", Status.ABSENT, "no pyarrow", _pip(["pyarrow"]), needed_for)
+    return HostCheck("parquet", Status.OK, f"pyarrow {version}", "", needed_for)
+
+
+def _pip(packages: Collection[str]) -> str:
+    return shlex.join([sys.executable, "-m", "pip", "install", *packages])
+
+
+def check_plug_ins() -> list[HostCheck]:
+    """Return a check for each plug-in that cannot be imported; the others work without it."""
+    remedy = "install what it lacks, or remove the package that it is from"
+    return [
+        HostCheck(f"plug-in:{name}", Status.WARNING, why, remedy, f"topologies and profiles with kind {name}")
+        for group in (GENERATORS, SCHEDULES, SINKS, UUTS)
+        for name, why in installed(group).broken.items()
+    ]
 
 
 def check_all_ports() -> list[HostCheck]:
@@ -270,18 +263,16 @@ def check_all_ports() -> list[HostCheck]:
     try:
         nics = [port for port in read_ports() if port.kind is None and port.name != "lo"]
     except (OSError, NetlinkError, NetbenchError) as error:
-        return [HostCheck("ports", Status.WARNING, f"not checked: {error}", "", "testbeds of real NICs")]
+        return [HostCheck("ports", Status.WARNING, f"not checked: {error}", "", _REAL_NICS)]
     return [_listed_port(port) for port in nics]
 
 
 def _listed_port(port: CandidatePort) -> HostCheck:
     speed = f"{port.speed_mbps} Mbit/s" if port.speed_mbps else "speed unknown"
     carrier = "link up" if port.carrier else "no link"
-    found = f"{port.driver or 'driver unknown'}, {speed}, {carrier}, {port.mac}"
-    if port.in_use:
-        found += f": {'; '.join(port.in_use)}"
-    status = Status.IN_USE if port.in_use else Status.OK
-    return HostCheck(f"port:{port.name}", status, found, "", "testbeds of real NICs")
+    users = f": {'; '.join(port.in_use)}" if port.in_use else ""
+    found = f"{port.driver or 'driver unknown'}, {speed}, {carrier}, {port.mac}{users}"
+    return HostCheck(f"port:{port.name}", Status.IN_USE if port.in_use else Status.OK, found, "", _REAL_NICS)
 
 
 def check_named_ports(needs: frozenset[str], addresses: Mapping[str, Collection[str]]) -> Iterator[HostCheck]:

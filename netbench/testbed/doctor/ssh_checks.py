@@ -23,7 +23,7 @@ from netbench.testbed.resolved import Resolved, guest_specs, make_uut
 from netbench.uut.base import Assignment
 
 _LOOK_S = 30.0
-_SAID_S = 1.0  # until the pipes of ssh close after its end
+_OUTPUT_S = 1.0  # until the pipes of ssh close after its end
 _INSTALL_S = 600.0
 _NUMPY = Tool("python3-numpy", "python3-numpy", "sending frames, and counting captures where they are made")
 _EVERYWHERE = (
@@ -166,78 +166,75 @@ def _not_reached(name: str, spec: SshSpec, why: str) -> HostChecks:
 def _looked(
     name: str, spec: SshSpec, wanted: Sequence[Tool], beyond: Sequence[Facility], process: Process
 ) -> HostChecks:
-    stdout, why = _said(process)
+    """Return the checks of a host by the output of the remote script."""
+    stdout, why = _output(process)
     if why:
         return _not_reached(name, spec, why)
-    where = f"{name} ({spec.address})"
-    probed = dict(line.partition("=")[::2] for line in stdout.splitlines())
-    synchronised = probed.get("clock") or "its clock is not kept by chrony"
-    checks = [HostCheck(where, Status.OK, f"{probed.get('kernel', '')}; {synchronised}", "", "a host of the topology")]
-    system = probed.get("system", "").split()
-    missing = [tool for tool in wanted if not _is_there(tool, probed)]
-    by_pip = _by_pip(probed) if _NUMPY.name in {tool.name for tool in missing} else ""
-    packages = [tool.package for tool in missing if not (by_pip and tool.name == _NUMPY.name)]
-    packages += [package for facility in beyond if _lacking(facility, probed) for package in facility.packages]
+    answers = dict(line.partition("=")[::2] for line in stdout.splitlines())
+    system = answers.get("system", "").split()
+    synchronised = answers.get("clock") or "its clock is not kept by chrony"
+    kernel = f"{answers.get('kernel', '')}; {synchronised}"
+    checks = [HostCheck(f"{name} ({spec.address})", Status.OK, kernel, "", "a host of the topology")]
+    packages: list[str] = []
+    pip = ""
     for tool in wanted:
-        found = _found(tool, probed)
-        lacks = tool in missing
-        command = by_pip if by_pip and tool.name == _NUMPY.name else install_command(tool.package, system)
-        status, remedy = (Status.MISSING, f"on {name}: {command}") if lacks else (Status.OK, "")
-        checks.append(HostCheck(f"{name}: {tool.name}", status, found or "not installed", remedy, tool.needed_for))
-    install = unattended_install(list(dict.fromkeys(packages)), system)
-    if by_pip and (install or not packages):
-        install = f"{install} && {by_pip}" if install else by_pip
-    checks += [
-        _seen(name, facility, probed, install_command(" ".join(facility.packages), system))
-        for facility in beyond
-        if facility.packages
-    ]
-    others = [_seen(name, facility, probed, facility.what_to_do) for facility in beyond if not facility.packages]
-    by_hand = tuple(check for check in (*([] if install else checks), *others) if check.status is Status.MISSING)
-    return HostChecks(name, (*checks, *others), install, by_hand)
+        is_missing = not _is_there(tool, answers)
+        by_pip = _pip_command(answers) if tool.name == _NUMPY.name else ""
+        if is_missing and by_pip:
+            pip = by_pip
+        elif is_missing:
+            packages.append(tool.package)
+        found = _found(tool, answers) or "not installed"
+        remedy = by_pip or install_command(tool.package, system)
+        checks.append(_check(name, tool.name, found, remedy, tool.needed_for, is_missing=is_missing))
+    others: list[HostCheck] = []
+    for facility in beyond:
+        lacking = [sign for sign in facility.signs if not answers.get(f"sign:{sign}")]
+        found = ", ".join(f"no {sign.split()[0]}" for sign in lacking) or "there"
+        remedy = install_command(" ".join(facility.packages), system) if facility.packages else facility.what_to_do
+        check = _check(name, facility.name, found, remedy, facility.needed_for, is_missing=bool(lacking))
+        (checks if facility.packages else others).append(check)
+        packages += facility.packages if lacking else ()
+    apt = unattended_install(list(dict.fromkeys(packages)), system)
+    install = " && ".join(filter(None, (apt, pip))) if apt or not packages else ""
+    by_hand = [check for check in (*([] if install else checks), *others) if check.status is Status.MISSING]
+    return HostChecks(name, (*checks, *others), install, tuple(by_hand))
 
 
-def _seen(name: str, facility: Facility, probed: Mapping[str, str], remedy: str) -> HostCheck:
-    lacking = ", ".join(f"no {sign.split()[0]}" for sign in _lacking(facility, probed))
-    what = Status.MISSING if lacking else Status.OK
-    remedy = f"on {name}: {remedy}" if lacking else ""
-    return HostCheck(f"{name}: {facility.name}", what, lacking or "there", remedy, facility.needed_for)
+def _check(host: str, need: str, found: str, remedy: str, needed_for: str, *, is_missing: bool) -> HostCheck:
+    status, remedy = (Status.MISSING, f"on {host}: {remedy}") if is_missing else (Status.OK, "")
+    return HostCheck(f"{host}: {need}", status, found, remedy, needed_for)
 
 
-def _lacking(facility: Facility, probed: Mapping[str, str]) -> list[str]:
-    """Return the signs of the facility that are missing on the host."""
-    return [sign for sign in facility.signs if not probed.get(f"sign:{sign}")]
-
-
-def _said(process: Process) -> tuple[str, str]:
+def _output(process: Process) -> tuple[str, str]:
     """Return the output of the remote script, and the reason if it is incomplete (else empty)."""
     try:
         process.wait(0)
-        stdout, stderr = process.communicate(timeout=_SAID_S)
+        stdout, stderr = process.communicate(timeout=_OUTPUT_S)
     except subprocess.TimeoutExpired:
         end(process)
         return "", f"no answer within {_LOOK_S:g} s"
     return stdout, (explained(stderr) or f"ssh ended with exit code {process.returncode}") if process.returncode else ""
 
 
-def _found(tool: Tool, probed: Mapping[str, str]) -> str:
+def _found(tool: Tool, answers: Mapping[str, str]) -> str:
     if tool.name == _PYTHON.name:
-        return probed.get("python", "").replace(" ", ".")
-    return probed.get("numpy", "") if tool.name == _NUMPY.name else probed.get(f"sign:{tool.name}", "")
+        return answers.get("python", "").replace(" ", ".")
+    return answers.get("numpy", "") if tool.name == _NUMPY.name else answers.get(f"sign:{tool.name}", "")
 
 
-def _by_pip(probed: Mapping[str, str]) -> str:
+def _pip_command(answers: Mapping[str, str]) -> str:
     """Return the command that adds numpy to a Python that is not the system's, such as pyenv's; empty otherwise."""
-    interpreter = probed.get("interpreter", "")
-    if not _is_there(_PYTHON, probed) or not interpreter or interpreter in _OF_THE_SYSTEM:
+    interpreter = answers.get("interpreter", "")
+    if not _is_there(_PYTHON, answers) or not interpreter or interpreter in _OF_THE_SYSTEM:
         return ""
     return f"{shlex.quote(interpreter)} -m pip install numpy"
 
 
-def _is_there(tool: Tool, probed: Mapping[str, str]) -> bool:
+def _is_there(tool: Tool, answers: Mapping[str, str]) -> bool:
     if tool.name == _PYTHON.name:
-        return tuple(map(int, probed.get("python", "").split())) >= PYTHON
-    return bool(_found(tool, probed))
+        return tuple(map(int, answers.get("python", "").split())) >= PYTHON
+    return bool(_found(tool, answers))
 
 
 def check_hosts(topology: Topology) -> list[HostCheck]:
