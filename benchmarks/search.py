@@ -13,11 +13,11 @@ import argparse
 import random
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from statistics import fmean
 
-from netbench.search.methods import Method
+from netbench.search.methods import Measured, Method
 from netbench.search.search_options import SearchOptions
-from netbench.search.simulated import SimulatedUut
 
 WIDTH = 0.005
 PAPER_S = 10 * 9 * 10.0
@@ -34,6 +34,49 @@ WAYS: Mapping[str, tuple[Mapping[str, object], float]] = {
 }
 NOISE: Mapping[str, Mapping[str, float]] = {"stable": {}, "noisy": {"noise": 0.002, "stalls": 0.1, "stall_s": 0.005}}
 LEAST_RIGHT = 0.95
+
+
+@dataclass(slots=True)
+class SimulatedUut:
+    """A simulated UUT that forwards at most `capacity_fps` frames/s; the excess is buffered or lost.
+
+    `noise` is the standard deviation of the capacity from trial to trial, as a part of the capacity. In the part
+    `stalls` of all seconds it stops for `stall_s`. After `breaks_after_s` its capacity is reduced to the part `broken`.
+    `spent_s` is the simulated clock: seconds of traffic, plus `overhead_s` for each trial.
+    """
+
+    capacity_fps: float
+    buffer_frames: int = 1000
+    noise: float = 0.0
+    stalls: float = 0.0
+    stall_s: float = 0.002
+    breaks_after_s: float = float("inf")
+    broken: float = 0.5
+    overhead_s: float = 0.2
+    seed: int = 1
+    spent_s: float = 0.0
+    trials: int = 0
+    _random: random.Random = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+
+    def measure(self, duration_s: float, load_fps: float) -> Measured:
+        """Return the measurement of one trial."""
+        capacity = (
+            self.capacity_fps * max(0.0, self._random.gauss(1.0, self.noise)) if self.noise else self.capacity_fps
+        )
+        if self.spent_s >= self.breaks_after_s:
+            capacity *= self.broken
+        offered = round(load_fps * duration_s)
+        too_many = max(0.0, (load_fps - capacity) * duration_s - self.buffer_frames)
+        stalled = sum(self._random.random() < self.stalls for _ in range(max(1, round(duration_s))))
+        by_stalls = stalled * max(0.0, load_fps * self.stall_s - self.buffer_frames)
+        lost = min(offered, int(too_many + by_stalls))
+        self.spent_s += duration_s + self.overhead_s
+        self.trials += 1
+        waiting = int(min(self.buffer_frames, max(0.0, (load_fps - capacity) * duration_s)))
+        return Measured(duration_s, load_fps, load_fps, offered, offered, offered - lost, min(waiting, offered - lost))
 
 
 def main() -> None:

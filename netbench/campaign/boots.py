@@ -28,6 +28,7 @@ from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.plan import noise_trial as noise
 from netbench.plan.warm_up import is_enough, warm_up_trial
 from netbench.plan.warnings import too_short_for
+from netbench.results.event_log import reason_entry
 from netbench.statistics.intervals import RUN_TO_RUN_IN_VM, noise_floor
 from netbench.statistics.totals import TrialTotals
 from netbench.testbed.active_guests import ActiveGuests
@@ -55,15 +56,15 @@ class _Progress:
     """
 
     next_trial: NextTrial
-    thrown_away: list[tuple[Reason, ...]] = field(default_factory=list)
+    discarded: list[tuple[Reason, ...]] = field(default_factory=list)
     failures: int = 0
     neighbours_failures: int = 0
     lost: dict[tuple[str, ...], str] = field(default_factory=dict)  # why these neighbours are left out
     measuring: tuple[TrialSpec, int, int] | None = None
 
-    def of_this_trial(self, result: TrialResult) -> TrialResult:
+    def final(self, result: TrialResult) -> TrialResult:
         """Return the final result of a trial, with its discarded attempts, and reset them for the next trial."""
-        earlier, self.thrown_away = tuple(self.thrown_away), []
+        earlier, self.discarded = tuple(self.discarded), []
         return replace(result, attempt=len(earlier) + 1, thrown_away=earlier)
 
 
@@ -100,22 +101,22 @@ class Boots:
         trial fails, and the testbed is brought up again.
         """
         progress = _Progress(next_trial)
-        why = self.lacking.get(uut.name) or self._hopeless(uut.name)
+        why = self.lacking.get(uut.name) or self._given_up_reason(uut.name)
         try:
             while not why and next_trial() is not None:
                 try:
                     testbed = self.testbeds.of(uut.name)
                     with testbed.uut(uut) as up, ActiveGuests(testbed, uut, up) as guests:
                         boot = next(self.numbers)
-                        self.record.keep_boot(Boot(uut.name, boot, up.start_s, up.memory_bytes))
+                        self.record.store.keep_boot(Boot(uut.name, boot, up.start_s, up.memory_bytes))
                         self._keep_facts(uut.name, guests.facts())
-                        self.record.tell(UutReady(uut.name))
+                        self.record.report(UutReady(uut.name))
                         failure = yield from self._measure_on(guests, boot, progress)
                 except MachineGoneError as error:
                     if uut.on is None and not self.testbeds.can_lose_hosts:
                         raise
                     failure = str(error)
-                    self.record.tell(MachineGone(uut.name, failure))
+                    self.record.report(MachineGone(uut.name, failure))
                     self.testbeds.lose()
                     yield from self._gone(progress, failure, ReasonKind.UUT_FAILED if uut.on else ReasonKind.HOST_LOST)
                 if progress.failures == MOST_FAILURES and next_trial() is not None:
@@ -123,18 +124,18 @@ class Boots:
         except UutError as error:
             why = str(error)
             self.given_up.setdefault(uut.name, []).append(why)
-            self.record.keep_console(uut.name, error.log)
+            self.record.directory.keep_console(uut.name, error.log)
         if why and uut.name not in self.lacking and next_trial() is not None:
-            self.record.tell(UutFailed(uut.name, why))
+            self.record.report(UutFailed(uut.name, why))
         while (trial := next_trial()) is not None:
-            yield progress.of_this_trial(_unmeasured(trial, ReasonKind.UUT_FAILED, why))
+            yield progress.final(_unmeasured(trial, ReasonKind.UUT_FAILED, why))
 
     def _keep_facts(self, uut: str, facts: Mapping[str, str]) -> None:
         self.record.keep_facts(uut, facts)
         is_emulated = "emulated" in facts or "vm_emulated" in facts
-        too_short = too_short_for(uut, is_emulated=is_emulated, duration_s=self.profile.duration)
-        if too_short is not None:
-            self.record.store.keep_warnings([too_short])
+        warning = too_short_for(uut, is_emulated=is_emulated, duration_s=self.profile.duration)
+        if warning is not None:
+            self.record.store.keep_warnings([warning])
 
     def _gone(self, progress: _Progress, why: str, kind: ReasonKind) -> Iterator[TrialResult]:
         """Handle the loss of a machine of the testbed; a trial that was being measured loses its attempt."""
@@ -145,15 +146,15 @@ class Boots:
         result = replace(_unmeasured(spec, kind, why), attempt=attempt, boot=boot)
         self._finish(result)
         if attempt <= self.profile.retries and progress.failures < MOST_FAILURES:
-            progress.thrown_away.append(result.reasons)
+            progress.discarded.append(result.reasons)
         else:
-            yield progress.of_this_trial(result)
+            yield progress.final(result)
 
     def _measure_on(self, guests: ActiveGuests, boot: int, progress: _Progress) -> Generator[TrialResult, None, str]:
         """Measure until all trials are done or the UUT must be restarted; return why it failed, or an empty string."""
         is_warm = self.profile.warm_up_trials is None
-        is_measured = self.record.knows_noise or not self.profile.noise_floor_s
-        if not is_measured and (first := progress.next_trial()) is not None:
+        needs_noise = self.profile.noise_floor_s and not self.record.knows_noise
+        if needs_noise and (first := progress.next_trial()) is not None:
             failed = self._measure_noise(guests, boot, first)
             if failed:
                 progress.failures += 1
@@ -161,7 +162,7 @@ class Boots:
         while (trial := progress.next_trial()) is not None:
             neighbours = tuple(neighbour.name for neighbour in trial.neighbours)
             if not self._have_neighbours(guests, neighbours, progress):
-                yield progress.of_this_trial(_unmeasured(trial, ReasonKind.NEIGHBOUR_FAILED, progress.lost[neighbours]))
+                yield progress.final(_unmeasured(trial, ReasonKind.NEIGHBOUR_FAILED, progress.lost[neighbours]))
                 continue
             if not is_warm:
                 is_warm, failed = True, self._warm_up(guests, boot, trial)
@@ -169,25 +170,27 @@ class Boots:
                     progress.failures += 1
                     return failed
                 continue  # the neighbours may have failed
-            progress.thrown_away += self.earlier.pop(trial.key, [])
-            attempt = len(progress.thrown_away) + 1
+            progress.discarded += self.earlier.pop(trial.key, [])
+            attempt = len(progress.discarded) + 1
             progress.measuring = trial, attempt, boot
-            result = replace(self._try(guests, trial, attempt), boot=boot)
+            self.record.report(TrialStarted(trial.key, trial.index, attempt))
+            result = self._measured(guests, trial, boot, attempt, keep_captures=self._keeps_captures)
+            self._finish(result)
+            self._renew_what_failed(guests, result)
             progress.measuring = None
-            failed, neighbours_failed = _why(result, ReasonKind.UUT_FAILED), _why(result, ReasonKind.NEIGHBOUR_FAILED)
+            failed = self._failure(guests, result)
+            neighbours_failed = _why(result, ReasonKind.NEIGHBOUR_FAILED)
             progress.failures = progress.failures + 1 if failed else 0
             progress.neighbours_failures = progress.neighbours_failures + 1 if neighbours_failed else 0
-            if failed:
-                self.record.keep_console(guests.name, guests.active.uut.console())
-            elif neighbours_failed:
+            if neighbours_failed and not failed:
                 for name, text in guests.consoles().items():
-                    self.record.keep_console(f"{guests.name}.{name}", text)
+                    self.record.directory.keep_console(f"{guests.name}.{name}", text)
                 guests.end_neighbours()
-            hopeless = MOST_FAILURES in (progress.failures, progress.neighbours_failures)
-            if result.verdict is Verdict.INVALID and attempt <= self.profile.retries and not hopeless:
-                progress.thrown_away.append(result.reasons)
+            is_hopeless = MOST_FAILURES in (progress.failures, progress.neighbours_failures)
+            if result.verdict is Verdict.INVALID and attempt <= self.profile.retries and not is_hopeless:
+                progress.discarded.append(result.reasons)
             else:
-                yield progress.of_this_trial(result)
+                yield progress.final(result)
             if progress.neighbours_failures == MOST_FAILURES:
                 why = f"they failed in {MOST_FAILURES} trials one after the other: {neighbours_failed}"
                 self._do_without(guests.name, neighbours, why, progress)
@@ -206,15 +209,14 @@ class Boots:
         for repeat in itertools.count():
             if noise.is_enough(repeat, time.monotonic() - began_s, self.profile.noise_floor_s):
                 break
-            result = replace(self._measured(guests, spec, 1, keep_captures=False), boot=boot)
+            result = self._measured(guests, spec, boot)
             self._remove_captures(spec)
             self._renew_what_failed(guests, result)
-            if failed := _why(result, ReasonKind.UUT_FAILED):
-                self.record.keep_console(guests.name, guests.active.uut.console())
+            if failed := self._failure(guests, result):
                 return failed
-            came_out = noise.came_out_fps(result)
-            if repeat and came_out is not None:
-                throughputs.append(came_out)
+            fps = noise.came_out_fps(result)
+            if repeat and fps is not None:
+                throughputs.append(fps)
         parts = self.profile.duration / spec.duration_s
         run_to_run = RUN_TO_RUN_IN_VM if is_virtual(self.record.manifest["before"]) else 0.0
         self.record.keep_noise_floor(noise_floor(throughputs, noise.in_words(spec), parts, run_to_run=run_to_run))
@@ -229,39 +231,37 @@ class Boots:
         spec = warm_up_trial(following, self.testbeds.of(guests.name).topology, self.profile.loads)
         throughputs: list[float | None] = []
         while not is_enough(self.profile.warm_up_trials, throughputs):
-            result = replace(self._measured(guests, spec, 1, keep_captures=False), boot=boot)
+            result = self._measured(guests, spec, boot)
             self.record.keep_warm_up(len(throughputs) + 1, result)
             self._remove_captures(spec)
-            self._renew_what_failed(guests, result)
             throughputs.append(TrialTotals.of(result).throughput_fps if result.verdict is Verdict.VALID else None)
-            if failed := _why(result, ReasonKind.UUT_FAILED):
-                self.record.keep_console(guests.name, guests.active.uut.console())
+            self._renew_what_failed(guests, result)
+            if failed := self._failure(guests, result):
                 return failed
             if _why(result, ReasonKind.NEIGHBOUR_FAILED):
                 guests.end_neighbours()
                 break
         return ""
 
-    def _have_neighbours(self, guests: ActiveGuests, wanted: tuple[str, ...], progress: _Progress) -> bool:
+    def _have_neighbours(self, guests: ActiveGuests, neighbours: tuple[str, ...], progress: _Progress) -> bool:
         """Bring up exactly these neighbours; return False if that fails."""
-        if wanted in progress.lost:
+        if neighbours in progress.lost:
             return False
-        if wanted == guests.neighbours:
+        if neighbours == guests.neighbours:
             return True
-        hopeless = self._hopeless(_together(guests.name, wanted))
-        if hopeless:
-            self._do_without(guests.name, wanted, hopeless, progress, final=True)
+        if reason := self._given_up_reason(_together(guests.name, neighbours)):
+            self._do_without(guests.name, neighbours, reason, progress, final=True)
             return False
         try:
-            guests.have(wanted)
+            guests.have(neighbours)
         except NeighbourError as error:
             guests.end_neighbours()
-            self.record.keep_console(f"{guests.name}.neighbours", error.log)
-            self._do_without(guests.name, wanted, str(error), progress)
+            self.record.directory.keep_console(f"{guests.name}.neighbours", error.log)
+            self._do_without(guests.name, neighbours, str(error), progress)
             return False
-        if wanted:
+        if neighbours:
             self.record.keep_facts(guests.name, guests.facts())
-            self.record.tell(NeighboursReady(guests.name, wanted))
+            self.record.report(NeighboursReady(guests.name, neighbours))
         return True
 
     def _do_without(
@@ -272,36 +272,49 @@ class Boots:
             self.given_up.setdefault(_together(uut, neighbours), []).append(why)
         progress.neighbours_failures = 0
         progress.lost[neighbours] = why
-        self.record.tell(NeighboursFailed(uut, neighbours, why))
+        self.record.report(NeighboursFailed(uut, neighbours, why))
 
-    def _hopeless(self, who: str) -> str:
+    def _given_up_reason(self, name: str) -> str:
         """Return why a UUT or a set of neighbours is not tried again; empty if it is."""
-        reasons = self.given_up.get(who, [])
+        reasons = self.given_up.get(name, [])
         if len(reasons) < MOST_GIVEN_UP:
             return ""
         return f"not tried again after it was given up {MOST_GIVEN_UP} times: {reasons[-1]}"
 
-    def _try(self, guests: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
-        self.record.tell(TrialStarted(spec.key, spec.index, attempt))
-        result = self._measured(guests, spec, attempt, keep_captures=self._keeps_captures)
-        self._finish(result)
-        self._renew_what_failed(guests, result)
-        return result
+    def _measured(
+        self, guests: ActiveGuests, spec: TrialSpec, boot: int, attempt: int = 1, *, keep_captures: bool = False
+    ) -> TrialResult:
+        """Run a trial; return its result with a reason for each stream whose load is above the tester's ceiling."""
+        place = self.testbeds.place_of(guests.name)
+        recording = replace(
+            Recording.as_wanted(self.profile, self.captures),
+            keep=keep_captures,
+            reference_holds=self.reference_holds.get(place, Ceilings()),
+        )
+        result = run_trial(guests.setup(spec), spec, recording, attempt)
+        ceilings, sources = self.ceilings.get(place, Ceilings()), sum(len(guest.streams) for guest in result.guests)
+        limits = [
+            reason
+            for counts in result.streams
+            for reason in beyond_ceiling(
+                counts, sources, spec.frame_size, ceilings, saturated=counts.stream in result.saturated
+            )
+        ]
+        return replace(result, reasons=(*result.reasons, *limits), boot=boot)
 
     def _finish(self, result: TrialResult) -> None:
         """Report the result of an attempt, and keep or remove its captures."""
-        reasons = tuple(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons)
-        spec = result.spec
-        self.record.tell(TrialFinished(spec.key, spec.index, result.attempt, result.verdict.value, reasons))
-        self._keep_or_remove_captures(result)
-
-    def _measured(self, guests: ActiveGuests, spec: TrialSpec, attempt: int, *, keep_captures: bool) -> TrialResult:
-        wanted = Recording.as_wanted(self.profile, self.captures)
-        place = self.testbeds.place_of(guests.name)
-        reference_holds = self.reference_holds.get(place, Ceilings())
-        recording = replace(wanted, keep=keep_captures, reference_holds=reference_holds)
-        measured = run_trial(guests.setup(spec), spec, recording, attempt)
-        return _with_ceilings(measured, self.ceilings.get(place, Ceilings()))
+        spec, reasons = result.spec, tuple(map(reason_entry, result.reasons))
+        self.record.report(TrialFinished(spec.key, spec.index, result.attempt, result.verdict.value, reasons))
+        is_kept = self._keeps_captures and (self.profile.keep_captures == "all" or result.verdict is Verdict.INVALID)
+        # A capture that filled the disk is incomplete, and takes space that the results need.
+        if is_kept and not _why(result, ReasonKind.CAPTURE_DISK_FULL):
+            limit_mib = self.profile.captures_limit
+            if sum(capture.stat().st_size for capture in self._kept_captures) <= limit_mib << 20:
+                return
+            self.captures_full.append(spec.key)
+            self.record.report(CapturesFull(spec.key, limit_mib))
+        self._remove_captures(spec)
 
     def _renew_what_failed(self, guests: ActiveGuests, result: TrialResult) -> None:
         """Renew failed endpoints after an attempt was reported.
@@ -313,23 +326,19 @@ class Boots:
             testbed.renew_endpoints()
             self.record.keep_identities(testbed.identities())
 
+    def _failure(self, guests: ActiveGuests, result: TrialResult) -> str:
+        """Return why the UUT failed in a trial, and store its console output; empty if it did not fail."""
+        failure = _why(result, ReasonKind.UUT_FAILED)
+        if failure:
+            self.record.directory.keep_console(guests.name, guests.active.uut.console())
+        return failure
+
     @property
     def _keeps_captures(self) -> bool:
         return self.profile.keep_captures != "none" and not self.captures_full
 
-    def _keep_or_remove_captures(self, result: TrialResult) -> None:
-        wanted = self._keeps_captures and (self.profile.keep_captures == "all" or result.verdict is Verdict.INVALID)
-        # A capture that filled the disk is incomplete, and takes space that the results need.
-        if wanted and not _why(result, ReasonKind.CAPTURE_DISK_FULL):
-            limit_mib, kept = self.profile.captures_limit, sum(capture.stat().st_size for capture in self._kept)
-            if kept <= limit_mib << 20:
-                return
-            self.captures_full.append(result.spec.key)
-            self.record.tell(CapturesFull(result.spec.key, limit_mib))
-        self._remove_captures(result.spec)
-
     @property
-    def _kept(self) -> list[Path]:
+    def _kept_captures(self) -> list[Path]:
         try:
             return list(self.captures.iterdir())
         except (FileNotFoundError, NotADirectoryError):  # the directory was removed or replaced
@@ -337,7 +346,7 @@ class Boots:
 
     def _remove_captures(self, spec: TrialSpec) -> None:
         # glob() is not used: it caches every pattern.
-        for capture in self._kept:
+        for capture in self._kept_captures:
             if capture.name.startswith(f"trial-{spec.index:06d}-"):
                 capture.unlink(missing_ok=True)
 
@@ -346,22 +355,10 @@ def _unmeasured(spec: TrialSpec, kind: ReasonKind, why: str) -> TrialResult:
     return TrialResult(spec, 1, time.time_ns(), guests=(), reasons=(Reason(kind, "", why),), steps_s={})
 
 
-def _with_ceilings(result: TrialResult, ceilings: Ceilings) -> TrialResult:
-    """Return the result with a reason for each stream whose load is above the tester's own ceiling."""
-    sources = sum(len(guest.streams) for guest in result.guests)
-    size = result.spec.frame_size
-    limits = [
-        reason
-        for counts in result.streams
-        for reason in beyond_ceiling(counts, sources, size, ceilings, saturated=counts.stream in result.saturated)
-    ]
-    return replace(result, reasons=(*result.reasons, *limits))
-
-
 def _together(uut: str, neighbours: Iterable[str]) -> str:
     return "+".join((uut, *neighbours))
 
 
 def _why(result: TrialResult, kind: ReasonKind) -> str:
-    """Return the detail of the first reason of a kind; empty if there is none."""
-    return next((reason.detail for reason in result.reasons if reason.kind is kind), "")
+    """Return the detail of the first reason of a kind, or the name of the kind; empty if there is no such reason."""
+    return next((reason.detail or kind.value for reason in result.reasons if reason.kind is kind), "")

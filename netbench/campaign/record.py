@@ -1,11 +1,11 @@
 """The records of a running campaign: results, facts, warnings, consoles, events."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from netbench.linux.locks import OtherMeasurement
-from netbench.model.campaign import Boot, EndedSweep, Maximum, NoiseFloor, WarmUpTrial
+from netbench.model.campaign import EndedSweep, NoiseFloor, WarmUpTrial
 from netbench.model.events import (
     BoundsNarrowed,
     CampaignDisturbed,
@@ -25,49 +25,10 @@ from netbench.model.trial import TrialResult
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.plan.duration import TimeLeft
 from netbench.results.directory import ResultDirectory
-from netbench.results.manifest import (
-    ceilings_of,
-    ended_sweeps_of,
-    identities_of,
-    searches_of,
-    with_ceilings,
-    with_ended_sweep,
-    with_identities,
-    with_noise_floor,
-    with_searches,
-)
+from netbench.results.manifest import CEILINGS, ENDED_SWEEPS, IDENTITIES, NOISE_FLOOR, SEARCHES, ManifestPart, Value
 from netbench.results.store import Store
 from netbench.statistics.reference_throughput import maximum_of
 from netbench.statistics.totals import TrialTotals
-
-
-class Results(Mapping[str, TrialResult]):
-    """The results of a store, by the key of the trial; each is read on access, and none stays in memory."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def __getitem__(self, key: str) -> TrialResult:
-        if key not in self:
-            raise KeyError(key)
-        return self._store.trial(key)
-
-    def __contains__(self, key: object) -> bool:
-        return self._store.has(str(key))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._store.keys())
-
-    def __len__(self) -> int:
-        return self._store.count()
-
-    def replace(self, result: TrialResult) -> None:
-        """Replace a stored result; TestbedError if it cannot be written."""
-        self._store.replace(result)
-
-    def add(self, result: TrialResult) -> None:
-        """Store a new result; TestbedError if it cannot be written."""
-        self._store.add(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +37,6 @@ class CampaignRecord:
 
     directory: ResultDirectory
     store: Store
-    results: Results
     observers: Sequence[Observer]
     manifest: dict[str, Any] = field(default_factory=dict)
     reported: set[str] = field(default_factory=set)
@@ -84,21 +44,29 @@ class CampaignRecord:
     sent_from: dict[tuple[str, str], str] = field(default_factory=dict)  # keys of trials by stream and address
     time_left: TimeLeft | None = None
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Send an event to all observers, in order."""
         for observer in self.observers:
             observer.on(event)
 
+    def warn(self, kind: WarningKind, text: str) -> None:
+        """Store a warning; one that is stored already is not repeated."""
+        self.store.keep_warnings([CampaignWarning(kind, text)])
+
     def keep(self, result: TrialResult) -> None:
         """Store a result."""
-        self.results.add(result)
+        self.store.add(result)
         spec = result.spec
-        if _short_of_load(result):
-            text = (
+        if any(
+            counts.intended_frames is not None and counts.sent_frames < counts.intended_frames * (1 - spec.tolerance)
+            for guest in result.neighbours
+            for counts in guest.streams
+        ):
+            self.warn(
+                WarningKind.NEIGHBOUR_BELOW_ITS_LOAD,
                 f"UUT {spec.uut}, scenario {spec.scenario}: in some trials the sources of a neighbour sent less than "
-                "was intended. Statements about the neighbour's load refer to the offered load."
+                "was intended. Statements about the neighbour's load refer to the offered load.",
             )
-            self.store.keep_warnings([CampaignWarning(WarningKind.NEIGHBOUR_BELOW_ITS_LOAD, text)])
         totals = TrialTotals.of(result)
         stored = TrialStored(
             spec.key,
@@ -111,13 +79,13 @@ class CampaignRecord:
             self.time_left.after(spec) if self.time_left else None,
             self.time_left.expected_number if self.time_left else None,
         )
-        self.tell(stored)
+        self.report(stored)
         self._note_senders(result, spec.key)
 
     def keep_warm_up(self, number: int, result: TrialResult) -> None:
         """Store a warm-up trial, the `number`th of its boot."""
         self.store.keep_warm_up(WarmUpTrial(number, result))
-        self.tell(WarmUpTrialStored(result.spec.uut, result.boot, number, result.verdict.value))
+        self.report(WarmUpTrialStored(result.spec.uut, result.boot, number, result.verdict.value))
         self._note_senders(result, "")  # its late frames were not lost in any trial that counts
 
     def _note_senders(self, result: TrialResult, key: str) -> None:
@@ -129,16 +97,16 @@ class CampaignRecord:
 
     def _rejudge(self, key: str | None, stream: str, frames: int, arrived_in: TrialResult) -> None:
         """Add the reason to an earlier trial that some of its lost frames were only late."""
-        if key is None or key not in self.results:
+        if key is None or key not in self.store:
             return
-        earlier = self.results[key]
+        earlier = self.store[key]
         detail = (
             f"{frames:,} of the frames that it counts as lost arrived later, in trial {arrived_in.spec.index}; raise "
             "drain_limit above what the UUT may delay a frame by"
         )
         rejudged = replace(earlier, reasons=(*earlier.reasons, Reason(ReasonKind.LATE_FRAMES, stream, detail)))
-        self.results.replace(rejudged)
-        self.tell(TrialRejudged(key, rejudged.spec.index, rejudged.verdict.value))
+        self.store.replace(rejudged)
+        self.report(TrialRejudged(key, rejudged.spec.index, rejudged.verdict.value))
 
     def keep_others(self, others: Iterable[OtherMeasurement]) -> None:
         """Record that other campaigns measure on this machine; each is reported once."""
@@ -151,116 +119,95 @@ class CampaignRecord:
             )
             if text not in self.reported:
                 self.reported.add(text)
-                self.store.keep_warnings([CampaignWarning(WarningKind.OTHER_CAMPAIGN, text)])
-                self.tell(CampaignDisturbed(text))
+                self.warn(WarningKind.OTHER_CAMPAIGN, text)
+                self.report(CampaignDisturbed(text))
 
-    def keep_identities(self, found: Identities) -> None:
+    def keep_identities(self, identities: Identities) -> None:
         """Record in manifest.json the sources, sinks and machines of hosts from now on.
 
         A warning is stored if they differ from the last time that hosts were on these machines.
         """
-        before = [identities for identities in identities_of(self.manifest) if identities.machines == found.machines]
-        self.manifest.update(with_identities(self.manifest, found))
-        if before and replace(before[-1], since=found.since) != found:
-            text = (
-                f"From {found.since} on, sources, sinks or hosts were others than before (kinds, versions, "
+        known = IDENTITIES.of(self.manifest)
+        if not known or replace(known[-1], since=identities.since) != identities:
+            self.manifest.update(IDENTITIES.put(self.manifest, (*known, identities)))
+        self.directory.write_manifest(self.manifest)  # its sessions may be new too
+        before = [earlier for earlier in known if earlier.machines == identities.machines]
+        if before and replace(before[-1], since=identities.since) != identities:
+            self.warn(
+                WarningKind.TESTER_CHANGED,
+                f"From {identities.since} on, sources, sinks or hosts were others than before (kinds, versions, "
                 "kernels or CPUs): manifest.json and the report list them, and each row of the export has its own. "
-                "Compare trials of either side with care."
+                "Compare trials of either side with care.",
             )
-            self.store.keep_warnings([CampaignWarning(WarningKind.TESTER_CHANGED, text)])
-        self.directory.write_manifest(self.manifest)
 
     def keep_ended(self, ended: Iterable[EndedSweep]) -> None:
         """Record in manifest.json the sweeps that ended early; each is reported once."""
-        known = ended_sweeps_of(self.manifest)
         for sweep in ended:
+            known = ENDED_SWEEPS.of(self.manifest)
             if sweep not in known:
-                self.manifest.update(with_ended_sweep(self.manifest, sweep))
-                self.directory.write_manifest(self.manifest)
+                self._record(ENDED_SWEEPS, (*known, sweep))
                 if self.time_left:
                     self.time_left.leave_out(sweep)
-                self.tell(SweepEnded(sweep))
+                self.report(SweepEnded(sweep))
 
     def keep_searches(self, searches: Sequence[SearchResult]) -> None:
         """Report the present bounds of searches, and record the finished searches in manifest.json."""
         for search in searches:
-            if self.searches.get(search.key) != search:
-                if _bounds(self.searches.get(search.key)) != _bounds(search):
-                    self.tell(BoundsNarrowed(search))
-                self.searches[search.key] = search
-                if search.for_maxima and (maximum := maximum_of(search)) and maximum.limited_by:
-                    self.store.keep_warnings([_of_lower_bound(maximum)])
-        over = [search for search in searches if search.state is not SearchState.SEARCHING]
-        if over != list(searches_of(self.manifest)):
-            self.manifest.update(with_searches(self.manifest, over))
-            self.directory.write_manifest(self.manifest)
+            last = self.searches.get(search.key)
+            if last == search:
+                continue
+            bounds = search.state, search.lower_fps, search.upper_fps
+            if last is None or (last.state, last.lower_fps, last.upper_fps) != bounds:
+                self.report(BoundsNarrowed(search))
+            self.searches[search.key] = search
+            if search.for_maxima and (maximum := maximum_of(search)) and maximum.limited_by:
+                self.warn(
+                    WarningKind.MAXIMUM_IS_LOWER_BOUND,
+                    f"The maximum of UUT {maximum.uut} with frames of {in_bytes(maximum.frame_size)} is at least "
+                    f"{maximum.fps:,.0f} frames/s, limited by {maximum.limited_by}: loads that are a share of it are "
+                    "one of this lower bound, and no more than that. With a source that reaches more it can be found.",
+                )
+        finished = tuple(search for search in searches if search.state is not SearchState.SEARCHING)
+        if finished != SEARCHES.of(self.manifest):
+            self._record(SEARCHES, finished)
 
     def keep_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:
         """Record the ceilings of the sources in manifest.json, and store a warning for each unreliable one."""
-        if tuple(ceilings) == ceilings_of(self.manifest):
+        if tuple(ceilings) == CEILINGS.of(self.manifest):
             return
-        self.manifest.update(with_ceilings(self.manifest, ceilings))
-        self.directory.write_manifest(self.manifest)
-        self.store.keep_warnings([_of_doubtful(ceiling) for ceiling in ceilings if ceiling.doubt])
+        self._record(CEILINGS, tuple(ceilings))
+        for ceiling in ceilings:
+            if ceiling.doubt:
+                sources = "the source" if ceiling.sources == 1 else f"each of {ceiling.sources} sources"
+                uut = f" into UUT {ceiling.uut}" if ceiling.uut else ""
+                self.warn(
+                    WarningKind.SOURCE_CEILING_DOUBTFUL,
+                    f"The highest rate of {sources} ({ceiling.source}) at {in_bytes(ceiling.frame_size)}{uut} is not "
+                    f"reliable: {ceiling.doubt}. Maxima that it limits are lower bounds: repeat the run on an idle "
+                    "machine.",
+                )
 
     @property
     def knows_noise(self) -> bool:
         """True if the noise floor of the host was measured, or a measurement failed."""
-        return "noise_floor" in self.manifest
+        return NOISE_FLOOR.key in self.manifest
 
-    def keep_noise_floor(self, found: NoiseFloor | None) -> None:
+    def keep_noise_floor(self, floor: NoiseFloor | None) -> None:
         """Record the noise floor of the host in manifest.json; None: too few repeats were valid."""
-        self.manifest.update(with_noise_floor(self.manifest, found))
-        self.directory.write_manifest(self.manifest)
-        if found is not None:
-            self.tell(NoiseFloorMeasured(found.half_width, found.repeats, found.trial))
-
-    def keep_boot(self, boot: Boot) -> None:
-        """Record the start time of a UUT and its memory."""
-        self.store.keep_boot(boot)
+        self._record(NOISE_FLOOR, floor)
+        if floor is not None:
+            self.report(NoiseFloorMeasured(floor.half_width, floor.repeats, floor.trial))
 
     def keep_facts(self, uut: str, facts: Mapping[str, str]) -> None:
         """Record the facts that a UUT and its neighbours report."""
         self.store.keep_facts(uut, facts)
         if why := facts.get("emulated", facts.get("vm_emulated")):
-            text = (
+            self.warn(
+                WarningKind.CPU_IS_EMULATED,
                 f"The CPU of UUT {uut} is emulated ({why}): its numbers describe the emulator, not the "
-                "virtual machine monitor. Use a host where KVM works for numbers to be quoted."
+                "virtual machine monitor. Use a host where KVM works for numbers to be quoted.",
             )
-            self.store.keep_warnings([CampaignWarning(WarningKind.CPU_IS_EMULATED, text)])
 
-    def keep_console(self, guest: str, text: str) -> None:
-        """Store the console output of a guest that failed."""
-        self.directory.keep_console(guest, text)
-
-
-def _of_doubtful(ceiling: SourceCeiling) -> CampaignWarning:
-    many = "the source" if ceiling.sources == 1 else f"each of {ceiling.sources} sources"
-    where = f" into UUT {ceiling.uut}" if ceiling.uut else ""
-    text = (
-        f"The highest rate of {many} ({ceiling.source}) at {in_bytes(ceiling.frame_size)}{where} is not reliable: "
-        f"{ceiling.doubt}. Maxima that it limits are lower bounds: repeat the run on an idle machine."
-    )
-    return CampaignWarning(WarningKind.SOURCE_CEILING_DOUBTFUL, text)
-
-
-def _of_lower_bound(found: Maximum) -> CampaignWarning:
-    text = (
-        f"The maximum of UUT {found.uut} with frames of {in_bytes(found.frame_size)} is at least {found.fps:,.0f} "
-        f"frames/s, limited by {found.limited_by}: loads that are a share of it are one of this lower bound, and no "
-        "more than that. With a source that reaches more it can be found."
-    )
-    return CampaignWarning(WarningKind.MAXIMUM_IS_LOWER_BOUND, text)
-
-
-def _bounds(found: SearchResult | None) -> tuple[object, ...]:
-    return () if found is None else (found.state, found.lower_fps, found.upper_fps)
-
-
-def _short_of_load(result: TrialResult) -> bool:
-    """Return True if a neighbour's sources sent less than intended."""
-    return any(
-        counts.intended_frames is not None and counts.sent_frames < counts.intended_frames * (1 - result.spec.tolerance)
-        for guest in result.neighbours
-        for counts in guest.streams
-    )
+    def _record(self, part: ManifestPart[Value], value: Value) -> None:
+        self.manifest.update(part.put(self.manifest, value))
+        self.directory.write_manifest(self.manifest)

@@ -1,7 +1,7 @@
 """Runs and resumes campaigns: plan, testbed, trials, results, events."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from netbench.campaign.boots import Boots
-from netbench.campaign.record import CampaignRecord, Results
+from netbench.campaign.record import CampaignRecord
 from netbench.campaign.testbeds import Testbeds
 from netbench.config.against import with_base_versions
 from netbench.config.loading import TOPOLOGY_PREFIX, load_profile, load_topology
@@ -48,15 +48,15 @@ from netbench.results.atomic import remove_temporary_files
 from netbench.results.directory import ResultDirectory
 from netbench.results.event_log import EventLog, attempts_without_result
 from netbench.results.manifest import (
+    CEILINGS,
+    ENDED_SWEEPS,
+    SELFTEST,
     begin_manifest,
-    ceilings_of,
     digests,
-    ended_sweeps_of,
     finished,
     first_difference,
     replayed_loads,
     resumed,
-    selftest_of,
 )
 from netbench.results.selftests import fingerprint, latest_record
 from netbench.results.store import Store
@@ -71,8 +71,7 @@ from netbench.trial.source_calibration import calibrate_sources, can_calibrate
 # Approximate time to bring up the testbed, inspect the machine and write the report.
 _START_S = 1.5
 # Approximate time to start and set up a VM, and for a trial in a VM: every step goes through the VM's channel.
-_VM_S = 9.0
-_VM_TRIAL_S = 2.0
+_VM_S, _VM_TRIAL_S = 9.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +99,11 @@ class CampaignRequest:
         return tuple(self.resolved.guests)
 
     @property
-    def planned(self) -> int | None:
-        """The number of trials; None if it depends on results."""
-        return None if self.schedule.trials is None else len(self.schedule.trials)
-
-    @property
-    def planned_after_search(self) -> int | None:
-        """The number of known trials that follow searches of unknown length; None if there are no such trials."""
-        return len(self.schedule.planned) or None if self.schedule.trials is None else None
-
-    @property
-    def planned_scenarios(self) -> tuple[str, ...]:
-        """The scenarios of all trials: the selected ones, and those measured for them."""
-        return self.schedule.scenarios
+    def numbers(self) -> tuple[int | None, int | None]:
+        """The number of trials, and of the known trials after searches of unknown length; None: depends on results."""
+        if self.schedule.trials is not None:
+            return len(self.schedule.trials), None
+        return None, len(self.schedule.planned) or None
 
 
 def read_request(
@@ -136,23 +127,21 @@ def read_request(
     topology = load_topology(topology_file, kinds, settings)
     profile = held_steady(load_profile(profile_file, profile_kinds(), settings))
     if against:
-        _refuse_out_of_turn(profile)
-        topology = with_base_versions(topology, _base_topology(topology_file, against, kinds, settings))
+        topology = with_base_versions(topology, _base_topology(topology_file, profile, against, kinds, settings))
         uuts = [name for uut in uuts for name in (uut, version_name(uut))]
-    replayed = None if loads_from is None else _loads_from(ResultDirectory(loads_from))
+    replayed = None
+    if loads_from is not None:
+        base = ResultDirectory(loads_from)
+        started = str(base.read_manifest().get("started") or "unknown")
+        with base.complete_store(Store.read) as store:
+            replayed = ReplayedLoads(str(base.path), started, replayed_loads_of(store.trials(counters=False)))
     return make_request(topology, profile, uuts, scenarios, replayed, time_budget_s)
 
 
-def _loads_from(base: ResultDirectory) -> ReplayedLoads:
-    """Return the rates of a campaign; UsageError if the directory is not a result directory."""
-    manifest = base.read_manifest()
-    with base.complete_store(Store.read) as store:
-        loads = replayed_loads_of(store.trials(counters=False))
-    return ReplayedLoads(str(base.path), str(manifest.get("started") or "unknown"), loads)
-
-
-def _refuse_out_of_turn(profile: Profile) -> None:
-    """Raise UsageError for a profile that measures one UUT after the other."""
+def _base_topology(
+    file: Path, profile: Profile, against: Sequence[str], kinds: Kinds, settings: Sequence[str]
+) -> Topology:
+    """Return the topology of the base versions; UsageError for a profile that measures one UUT after the other."""
     if profile.schedule.kind != ScheduleSpec().kind:
         raise UsageError(
             f"--against: profile {profile.name} searches, one UUT after the other; versions are measured in turn at "
@@ -163,14 +152,10 @@ def _refuse_out_of_turn(profile: Profile) -> None:
             f"--against: profile {profile.name} measures one UUT after the other (order: sequential); "
             "use --set order=interleaved"
         )
-
-
-def _base_topology(file: Path, against: Sequence[str], kinds: Kinds, settings: Sequence[str]) -> Topology:
-    overrides = [text for text in against if "=" in text]
+    overrides = [TOPOLOGY_PREFIX + text.removeprefix(TOPOLOGY_PREFIX) for text in against if "=" in text]
     files = [text for text in against if "=" not in text]
     if len(files) > 1:
         raise UsageError(f"--against: one topology at most, not {' and '.join(files)}")
-    overrides = [text if text.startswith(TOPOLOGY_PREFIX) else TOPOLOGY_PREFIX + text for text in overrides]
     return load_topology(find(TOPOLOGIES, files[0]) if files else file, kinds, [*settings, *overrides])
 
 
@@ -183,27 +168,15 @@ def make_request(
     time_budget_s: float | None = None,
 ) -> CampaignRequest:
     """Plan a topology and a profile that were read already; UsageError if they do not fit together."""
-    wanted = choose(topology, profile, uuts, scenarios)
-    resolved = resolve(topology, profile, wanted.uuts)
-    costs = _costs(topology, resolved.guests)
-    start_s = costs.start_s + profile.noise_floor_s
-    costs = replace(costs, start_s=start_s, warm_up_trials=expected_number(profile.warm_up_trials))
-    wanted = replace(wanted, costs=costs)
+    plan = choose(topology, profile, uuts, scenarios)
+    resolved = resolve(topology, profile, plan.uuts)
+    plan = replace(plan, costs=_costs(topology, profile, resolved.guests))
     if time_budget_s is not None:
-        wanted = fitted(wanted, time_budget_s)
-        profile = wanted.profile
-        resolved = resolve(topology, profile, wanted.uuts)
-    schedule = make_schedule(wanted, replayed)
+        plan = fitted(plan, time_budget_s)
+        profile = plan.profile
+        resolved = resolve(topology, profile, plan.uuts)
+    schedule = make_schedule(plan, replayed)
     resolved = replace(resolved, activities=activities_of(topology, map(profile.scenario, schedule.scenarios)))
-    _check_loads(resolved)
-    impossible = refused_loads(topology, profile)
-    if impossible:
-        raise UsageError(impossible)
-    return CampaignRequest(resolved, schedule, tuple(scenario.name for scenario in wanted.scenarios), replayed)
-
-
-def _check_loads(resolved: Resolved) -> None:
-    """Raise UsageError if a neighbour must run a compute load but no load can run inside it."""
     for uut, guests in resolved.guests.items():
         for name, guest in guests.items():
             computes = any(isinstance(does, Stress) for does in resolved.activities.get(name, ()))
@@ -212,6 +185,20 @@ def _check_loads(resolved: Resolved) -> None:
                     f"UUT {uut}: neighbour {name}: nothing can be run inside a UUT of kind {guest.spec.kind}; choose "
                     "scenarios without stress-ng (--scenario)"
                 )
+    if impossible := refused_loads(topology, profile):
+        raise UsageError(impossible)
+    return CampaignRequest(resolved, schedule, tuple(scenario.name for scenario in plan.scenarios), replayed)
+
+
+def _costs(topology: Topology, profile: Profile, guests: Mapping[str, Guests]) -> Costs:
+    usual = Costs(
+        start_s=_START_S + profile.noise_floor_s,
+        guests={guest.spec.name: guest.pace for beside in guests.values() for guest in beside.values()},
+        warm_up_trials=expected_number(profile.warm_up_trials),
+    )
+    numbers = {on: len(topology.on(on).vms) for on in topology.places}
+    vms = {on: VmCosts(on, number * _VM_S, _VM_TRIAL_S - usual.trial_s) for on, number in numbers.items() if number}
+    return replace(usual, vms={uut.name: vms[uut.on] for uut in topology.uuts if uut.on in vms})
 
 
 def start(
@@ -230,23 +217,24 @@ def start(
     profile = request.profile
     request = replace(request, resolved=with_what_lacks(request.resolved))
     with _testbeds(request, observers, wait=wait) as testbeds:
-        testbed = testbeds.of(_first(request, ()))
+        testbed = testbeds.of(_first_uut(request, ()))
         own = fingerprint(testbed.topology, profile.generator, testbed.sends(), testbed.receives(), profile.sink)
+        planned, planned_after_search = request.numbers
         manifest = begin_manifest(
             request.topology,
             profile,
             command=command,
             uuts=request.uuts,
             scenarios=request.scenarios,
-            planned_trials=request.planned,
-            planned_after_search=request.planned_after_search,
+            planned_trials=planned,
+            planned_after_search=planned_after_search,
             environment=read_environment(testbed.interfaces()),
             revision=git_revision(),
             selftest=latest_record(own),
             loads_from=request.replayed,
         )
-        with directory.created(request.topology, request.profile, manifest):
-            _walk(request, testbeds, testbed, directory, manifest, observers)
+        with directory.created(request.topology, profile, manifest):
+            _measure(request, testbeds, testbed, directory, manifest, observers)
 
 
 def resume(
@@ -260,75 +248,74 @@ def resume(
         clean()
     manifest = directory.read_manifest()
     topology = load_topology(directory.topology, option_models(UUTS))
-    profile = load_profile(directory.profile, profile_kinds())
-    request = make_request(
-        topology, _as_planned(profile, manifest), manifest["uuts"], manifest["scenarios"], replayed_loads(manifest)
-    )
-    request.schedule.use_ceilings([ceiling for ceiling in ceilings_of(manifest) if not ceiling.uut])
+    profile = planned = load_profile(directory.profile, profile_kinds())
+    if manifest["planned_trials"] is not None and profile.maxima is None:  # older versions found maxima among the loads
+        planned = profile.model_copy(update={"maxima": MaximaSpec(kind=LOADS)})
+    request = make_request(topology, planned, manifest["uuts"], manifest["scenarios"], replayed_loads(manifest))
+    request.schedule.use_ceilings(_without_uut(CEILINGS.of(manifest)))
     with directory.complete_store(Store.read) as store:
-        done, following = store.keys(), request.schedule.next(Results(store))
-    planned = {trial.key for trial in (*request.schedule.planned, *request.schedule.added)}
-    done = {key for key in done if not key_finds_maximum(key)}
-    for file, digest in digests(topology, profile).items():
+        done, following = set(store), request.schedule.next(store)
+    _refuse_changed(directory, manifest, request, digests(topology, profile), done)
+    if manifest.get("finished") and following is None:
+        return request
+    request = replace(request, resolved=with_what_lacks(request.resolved))
+    with _testbeds(request, observers, wait=wait) as testbeds:
+        trial = following.spec if isinstance(following, TrialResult) else following
+        testbed = testbeds.of(_first_uut(request, [trial.uut] if trial else ()))
+        with directory.lock():
+            remove_temporary_files(directory.path)
+            # Another process may have changed the manifest while this one waited for it.
+            _measure(request, testbeds, testbed, directory, resumed(directory.read_manifest(), command), observers)
+    return request
+
+
+def _refuse_changed(
+    directory: ResultDirectory,
+    manifest: Mapping[str, Any],
+    request: CampaignRequest,
+    present: Mapping[str, Mapping[str, str]],
+    done: Iterable[str],
+) -> None:
+    """Raise UsageError if a campaign was started with another topology, profile or plan."""
+    for file, digest in present.items():
         key = first_difference(manifest["digests"][file], digest)
         if key is not None:
             raise UsageError(
                 f"{directory.path}/{file}.yaml: {key} is not what this campaign was started with; put it back, or "
                 "start a new campaign with -o"
             )
+    planned = {trial.key for trial in (*request.schedule.planned, *request.schedule.added)}
+    unknown = {key for key in done if not key_finds_maximum(key)} - planned
     numbers = manifest["planned_trials"], manifest.get("planned_after_search")
-    if (request.planned, request.planned_after_search) != numbers or (planned and not done <= planned):
+    if request.numbers != numbers or (planned and unknown):
         raise UsageError(
             f"{directory.path}: netbench, or a plug-in, plans other trials than when this campaign was started; go on "
             "with the version that manifest.json names, or start a new campaign with -o"
         )
-    if manifest.get("finished") and following is None:
-        return request
-    request = replace(request, resolved=with_what_lacks(request.resolved))
-    with _testbeds(request, observers, wait=wait) as testbeds:
-        trial = following.spec if isinstance(following, TrialResult) else following
-        testbed = testbeds.of(_first(request, [trial.uut] if trial else ()))
-        with directory.lock():
-            remove_temporary_files(directory.path)
-            # Another process may have changed the manifest while this one waited for it.
-            _walk(request, testbeds, testbed, directory, resumed(directory.read_manifest(), command), observers)
-    return request
-
-
-def _as_planned(profile: Profile, manifest: Mapping[str, Any]) -> Profile:
-    """Return the profile of a campaign as planned; older versions found all maxima among the loads."""
-    if manifest["planned_trials"] is None or profile.maxima is not None:
-        return profile
-    return profile.model_copy(update={"maxima": MaximaSpec(kind=LOADS)})
 
 
 @contextmanager
 def _testbeds(request: CampaignRequest, observers: Sequence[Observer], *, wait: bool) -> Iterator[Testbeds]:
     """Yield the testbeds of a campaign; their part of this machine stays reserved between two testbeds too."""
+
+    def report_wait(other: OtherMeasurement) -> None:
+        for observer in observers:
+            observer.on(CampaignWaits(other.pid, other.topology))
+
     with (
-        machine_held(request.resolved, _telling(observers) if wait else None) as held,
+        machine_held(request.resolved, report_wait if wait else None) as held,
         Testbeds(request.resolved, lambda resolved: open_testbed(resolved, held)) as testbeds,
     ):
         yield testbeds
 
 
-def _first(request: CampaignRequest, following: Sequence[str]) -> str:
+def _first_uut(request: CampaignRequest, following: Sequence[str]) -> str:
     """Return the first UUT without missing requirements: of the following trials, else of the plan."""
     planned = (trial.uut for trial in request.schedule.trials or ())
     return next(uut for uut in (*following, *planned, *request.uuts) if uut not in request.resolved.lacking)
 
 
-def _telling(observers: Sequence[Observer]) -> Callable[[OtherMeasurement], None]:
-    """Return a function that reports to the observers the other campaign that is waited for."""
-
-    def tell(other: OtherMeasurement) -> None:
-        for observer in observers:
-            observer.on(CampaignWaits(other.pid, other.topology))
-
-    return tell
-
-
-def _walk(
+def _measure(
     request: CampaignRequest,
     testbeds: Testbeds,
     testbed: Testbed,
@@ -338,49 +325,51 @@ def _walk(
 ) -> None:
     """Measure the missing trials; TestbedError if the testbed breaks, and the results so far are kept."""
     with closing(Store.open(directory.store)) as store:
-        record = CampaignRecord(directory, store, Results(store), [EventLog(directory.events), *observers], manifest)
+        record = CampaignRecord(directory, store, [EventLog(directory.events), *observers], manifest)
         try:
-            _keep_what_it_is(testbed, record)
+            _keep_identities(testbed, record)
             _measure_missing(request, testbeds, testbed, record)
         except (TestbedError, Stopped) as error:
             with suppress(TestbedError):  # the disk may be full, which is the error that is being reported
-                record.tell(CampaignStopped(str(error)))
+                record.report(CampaignStopped(str(error)))
             raise
 
 
-def _keep_what_it_is(testbed: Testbed, record: CampaignRecord) -> None:
+def _keep_identities(testbed: Testbed, record: CampaignRecord) -> None:
     """Record the identities of sources, sinks and hosts, and the remarks on them."""
     identities = testbed.identities()
     record.keep_identities(identities)
-    remarks = [
-        CampaignWarning(WarningKind.LINK_REMARK, link.remark) for link in identities.links.values() if link.remark
-    ]
-    remarks += [CampaignWarning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()]
-    remarks += [CampaignWarning(WarningKind.PACKET_SOCKETS, text) for text in testbed.port_warnings]
-    record.store.keep_warnings(remarks)
+    remarks = {
+        WarningKind.LINK_REMARK: [link.remark for link in identities.links.values() if link.remark],
+        WarningKind.SOURCE_REMARK: testbed.remarks(),
+        WarningKind.PACKET_SOCKETS: testbed.port_warnings,
+    }
+    record.store.keep_warnings([CampaignWarning(kind, text) for kind, texts in remarks.items() for text in texts])
 
 
 def _measure_missing(request: CampaignRequest, testbeds: Testbeds, testbed: Testbed, record: CampaignRecord) -> None:
-    topology, profile, store, results = request.topology, request.profile, record.store, record.results
-    time_left = TimeLeft(request.schedule, store.keys())
+    topology, profile, schedule, store = request.topology, request.profile, request.schedule, record.store
+    time_left = TimeLeft(schedule, set(store))
     record = replace(record, time_left=time_left)
-    # Sweeps that ended before the campaign was resumed. An end that was not reported before the stop is reported now.
-    skipped = sum(sweep.skipped_trials for sweep in ended_sweeps_of(record.manifest))
-    planned = None if request.planned is None else request.planned - skipped
-    begun = CampaignStarted(
-        topology.name, profile.name, planned, len(results), time_left.seconds, time_left.expected_number
+    planned, _ = request.numbers
+    if planned is not None:
+        # Sweeps that ended before the campaign was resumed. An end that was not reported before the stop is reported
+        # now.
+        planned -= sum(sweep.skipped_trials for sweep in ENDED_SWEEPS.of(record.manifest))
+    record.report(
+        CampaignStarted(
+            topology.name, profile.name, planned, len(record.store), time_left.seconds, time_left.expected_number
+        )
     )
-    record.tell(begun)
     record.keep_others(testbed.others())
+    selftest, of_host = SELFTEST.of(record.manifest), host_warnings(record.manifest["before"], None)
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
-    store.keep_warnings(request.schedule.remarks)
-    of_host = host_warnings(record.manifest["before"], None)
+    store.keep_warnings(schedule.remarks)
     store.keep_warnings(of_host)
+    store.keep_warnings(selftest_warnings(selftest, topology, profile))
     for warning in of_host:
         if warning.kind is WarningKind.CPU_LIMIT:
-            record.tell(CampaignDisturbed(warning.text))
-    selftest = selftest_of(record.manifest)
-    store.keep_warnings(selftest_warnings(selftest, topology, profile))
+            record.report(CampaignDisturbed(warning.text))
     boots = Boots(
         testbeds,
         profile,
@@ -392,30 +381,30 @@ def _measure_missing(request: CampaignRequest, testbeds: Testbeds, testbed: Test
     )
 
     def opened(another: Testbed) -> None:
-        _keep_what_it_is(another, record)
+        _keep_identities(another, record)
         _look_up_ceilings(another, selftest, boots)
 
     _look_up_ceilings(testbed, selftest, boots)
-    _calibrate(request.schedule, testbed, boots)
+    _calibrate(schedule, testbed, boots)
     testbeds.opened = opened
-    for uut, what in request.resolved.lacking.items():
-        record.tell(UutFailed(uut, what))
-    measure_all(request.schedule, boots, {uut.name: uut for uut in topology.uuts})
+    for uut, missing in request.resolved.lacking.items():
+        record.report(UutFailed(uut, missing))
+    measure_all(schedule, boots, {uut.name: uut for uut in topology.uuts})
     complete = finished(record.manifest, read_environment(testbeds.interfaces()))
     store.keep_warnings(host_warnings(complete["before"], complete["after"]))
     record.directory.write_manifest(complete)
-    record.tell(CampaignFinished(len(results)))
+    record.report(CampaignFinished(len(record.store)))
 
 
 def _look_up_ceilings(testbed: Testbed, selftest: SelftestRecord | None, boots: Boots) -> None:
     """Use the ceilings of the campaign's self-test for trials on a testbed, if it was made on this testbed."""
     profile, place = boots.profile, testbed.topology.places[0]
-    like_this = testbed.topology, profile.generator, testbed.sends(), testbed.receives()
-    by_default = latest_record(fingerprint(*like_this, SinkSpec()))
+    tester = testbed.topology, profile.generator, testbed.sends(), testbed.receives()
+    by_default = latest_record(fingerprint(*tester, SinkSpec()))
     boots.reference_holds[place] = by_default.known_ceilings if by_default else Ceilings()
     if selftest is None or not selftest.ceilings:
         return  # a warning for the whole campaign exists already
-    if selftest.fingerprint == fingerprint(*like_this, profile.sink):
+    if selftest.fingerprint == fingerprint(*tester, profile.sink):
         boots.ceilings[place] = selftest.known_ceilings
     else:
         boots.record.store.keep_warnings([ceiling_unknown_on(place)])
@@ -427,14 +416,14 @@ def _calibrate(schedule: Schedule, testbed: Testbed, boots: Boots) -> None:
     A campaign that has results without ceilings continues without them: its results must lead to the same trials.
     """
     record = boots.record
-    known = [ceiling for ceiling in ceilings_of(record.manifest) if not ceiling.uut]
-    if not known and not record.results:
+    ceilings = _without_uut(CEILINGS.of(record.manifest))
+    if not ceilings and not record.store:
         try:
-            known = list(_calibrated(schedule, testbed, boots))
+            ceilings = list(_calibrated(schedule, testbed, boots))
         except TestbedError:  # trials through the UUTs then calibrate the sources, and show their faults
             testbed.renew_endpoints()
-    schedule.use_ceilings(known)
-    record.keep_ceilings((*known, *schedule.ceilings))
+    schedule.use_ceilings(ceilings)
+    record.keep_ceilings((*ceilings, *schedule.ceilings))
 
 
 def _calibrated(schedule: Schedule, testbed: Testbed, boots: Boots) -> Iterator[SourceCeiling]:
@@ -450,18 +439,21 @@ def _calibrated(schedule: Schedule, testbed: Testbed, boots: Boots) -> Iterator[
             yield calibrate_sources(setup, endpoints, frame_size, **options, on=on, compared_with=compared)
 
 
+def _without_uut(ceilings: Iterable[SourceCeiling]) -> list[SourceCeiling]:
+    """Return the ceilings that were measured without a UUT."""
+    return [ceiling for ceiling in ceilings if not ceiling.uut]
+
+
 def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -> None:
     """Measure the trials of a schedule, boot by boot; each result is stored before the next trial is requested."""
     record = boots.record
 
     def next_trial() -> TrialSpec | None:
-        while isinstance(following := schedule.next(record.results), TrialResult):
+        while isinstance(following := schedule.next(record.store), TrialResult):
             record.keep(following)
         record.keep_ended(schedule.ended_sweeps)
         record.keep_searches(schedule.searches)
-        record.keep_ceilings(
-            (*(ceiling for ceiling in ceilings_of(record.manifest) if not ceiling.uut), *schedule.ceilings)
-        )
+        record.keep_ceilings((*_without_uut(CEILINGS.of(record.manifest)), *schedule.ceilings))
         return following
 
     while (first := next_trial()) is not None:
@@ -475,11 +467,3 @@ def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -
             for result in measured:
                 record.keep(result)
                 record.keep_others(boots.testbeds.others())
-
-
-def _costs(topology: Topology, guests: Mapping[str, Guests]) -> Costs:
-    paces = {guest.spec.name: guest.pace for beside in guests.values() for guest in beside.values()}
-    usual = Costs(start_s=_START_S, guests=paces)
-    numbers = {on: len(topology.on(on).vms) for on in topology.places}
-    vms = {on: VmCosts(on, number * _VM_S, _VM_TRIAL_S - usual.trial_s) for on, number in numbers.items() if number}
-    return replace(usual, vms={uut.name: vms[uut.on] for uut in topology.uuts if uut.on in vms})

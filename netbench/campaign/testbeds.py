@@ -25,8 +25,7 @@ class Testbeds:
 
     def __init__(self, resolved: Resolved, opening: Callable[[Resolved], AbstractContextManager[Testbed]]) -> None:
         self.opened: Callable[[Testbed], None] = lambda _: None
-        self._resolved = resolved
-        self._opening = opening
+        self._resolved, self._opening = resolved, opening
         self._stack = ExitStack()
         self._up: tuple[str | None, Testbed] | None = None
         self._is_first = True
@@ -52,9 +51,13 @@ class Testbeds:
         on = self.place_of(uut)
         if self._up is not None and self._up[0] == on:
             return self._up[1]
-        self.close()
+        self._close()
+        resolved = self._resolved.on(on)
         try:
-            testbed = self._opened_on(on)
+            if self.can_lose_hosts and not self._is_first:
+                testbed = self._opened_again(resolved)
+            else:
+                testbed = self._stack.enter_context(self._opening(resolved))
         except (TestbedError, MissingError) as error:
             if on is None or self._is_first:
                 raise
@@ -63,27 +66,21 @@ class Testbeds:
         self.opened(testbed)
         return testbed
 
-    def _opened_on(self, on: str | None) -> Testbed:
-        """Bring up and return a testbed; with SSH hosts this is retried for a time, as a lost host may come back.
-
-        TestbedError if it does not come back.
-        """
-        resolved = self._resolved.on(on)
-        if self._is_first or not self.can_lose_hosts:
-            return self._stack.enter_context(self._opening(resolved))
+    def _opened_again(self, resolved: Resolved) -> Testbed:
+        """Bring up a testbed with SSH hosts, of which a lost one may come back; TestbedError if it does not."""
         opened: list[Testbed] = []
-        words = ""
+        reason = ""
 
         def is_open() -> bool:
-            nonlocal words
+            nonlocal reason
             try:
                 opened.append(self._stack.enter_context(self._opening(resolved)))
             except (TestbedError, MissingError) as error:
-                words = str(error)
+                reason = str(error)
             return bool(opened)
 
         if not wait_until(is_open, _BACK_S, _AGAIN_S):
-            raise TestbedError(f"a host that was lost did not come back within {_BACK_S:g} s: {words}")
+            raise TestbedError(f"a host that was lost did not come back within {_BACK_S:g} s: {reason}")
         return opened[0]
 
     @property
@@ -110,11 +107,10 @@ class Testbeds:
         block raises MachineGoneError.
         """
         try:
-            self.close()
+            self._close()
         except MachineGoneError as error:
             self._lost = error
 
-    def close(self) -> None:
-        """Take down the present testbed, if any."""
+    def _close(self) -> None:
         self._up = None
         self._stack.close()

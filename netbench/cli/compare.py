@@ -34,7 +34,13 @@ from netbench.report.sentences import heading_of, sentence
 from netbench.report.stability import steadiness_warnings
 from netbench.report.styles import LEGEND, label
 from netbench.results.atomic import write_atomically
-from netbench.results.comparability import Differs, schedule_of, split_versions, what_differs, what_was_asked_differs
+from netbench.results.comparability import (
+    ChangedSetting,
+    campaign_differences,
+    configuration_differences,
+    schedule_of,
+    split_versions,
+)
 from netbench.results.directory import ResultDirectory
 from netbench.statistics.compared_cells import ALL_CELLS, DISTURBING, Campaign, CellSelection, Comparison, Difference
 from netbench.statistics.comparison import compare, why_nothing_compares
@@ -183,14 +189,14 @@ def _compare_searches(
     return compared
 
 
-def _settings(base: _StoredCampaign, new: _StoredCampaign) -> tuple[Differs, ...]:
+def _settings(base: _StoredCampaign, new: _StoredCampaign) -> tuple[ChangedSetting, ...]:
     """The settings that differ; an incomplete campaign is one."""
     states = (base.state, new.state)
-    unfinished = () if states == (_COMPLETE, _COMPLETE) else (Differs("campaign", *states, matters=True),)
+    unfinished = () if states == (_COMPLETE, _COMPLETE) else (ChangedSetting("campaign", *states, matters=True),)
     return (
         *unfinished,
-        *what_differs(base.results, new.results),
-        *what_was_asked_differs(base.directory, new.directory),
+        *campaign_differences(base.results, new.results),
+        *configuration_differences(base.directory, new.directory),
     )
 
 
@@ -309,7 +315,7 @@ def _print(
         _print_line(console, LEGEND)
 
 
-def _print_settings(console: Console, names: str, differs: Sequence[Differs]) -> None:
+def _print_settings(console: Console, names: str, differs: Sequence[ChangedSetting]) -> None:
     """Print the differences apart from the numbers, in detail for those that matter, in one line for the others."""
     matters = [difference for difference in differs if difference.matters]
     others = [difference.setting for difference in differs if not difference.matters]

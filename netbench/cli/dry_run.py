@@ -169,7 +169,7 @@ def _neighbours(request: CampaignRequest) -> Iterator[str]:
     if not request.resolved.activities:
         return
     yield "# what the neighbours do, in each trial from before it settles until it is over"
-    for name in request.planned_scenarios:
+    for name in request.schedule.scenarios:
         scenario = profile.scenario(name)
         yield f"  {name}: " + "; ".join(
             f"{neighbour.name} {topology.activity(scenario, neighbour.name)}" for neighbour in topology.neighbours

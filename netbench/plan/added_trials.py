@@ -23,78 +23,73 @@ _FROM = 100  # percent: a profile with lower loads only does not measure the max
 _FINEST = 1.25
 _PEAK_STEP = 5  # percent of the maximum
 
-_Cell = tuple[str, str, int, FrameSize, Load]  # UUT, scenario, sources, frame size, load
+_Curve = tuple[str, str, int, FrameSize]  # UUT, scenario, sources, frame size
+_Calibrated = Mapping[CalibrationKey, tuple[str, float]]
 
 
 class AddedTrials:
-    """The trials after a plan whose loads are shares of a maximum.
+    """The trials after a plan whose loads are shares of a maximum; `planned` are measured first.
 
     Each repetition of a UUT has a separate boot. The next trial depends only on the results, so that a campaign can be
     resumed.
     """
 
-    def __init__(self, wanted: CampaignPlan, planned: Sequence[TrialSpec]) -> None:
-        """`planned` are the trials of the plan, all of which are measured first."""
-        self._wanted, self._planned = wanted, planned
+    def __init__(self, plan: CampaignPlan, planned: Sequence[TrialSpec]) -> None:
+        self._plan, self._planned = plan, planned
         self._added: list[TrialSpec] = []
-        self._at = self._rounds = 0
+        self._next = self._rounds = 0
 
     @property
     def trials(self) -> Sequence[TrialSpec]:
         """The trials added so far."""
         return tuple(self._added)
 
-    def next(
-        self, results: Mapping[str, TrialResult], calibrated: Mapping[CalibrationKey, tuple[str, float]]
-    ) -> TrialSpec | None:
+    def next(self, results: Mapping[str, TrialResult], calibrated: _Calibrated) -> TrialSpec | None:
         """Return the first missing trial; None if the results require no more."""
         while True:
-            while self._at < len(self._added):
-                if self._added[self._at].key not in results:
-                    return self._added[self._at]
-                self._at += 1
+            while self._next < len(self._added):
+                if self._added[self._next].key not in results:
+                    return self._added[self._next]
+                self._next += 1
             if self._rounds == _MOST_ROUNDS:
                 return None
             self._rounds += 1
             self._added += self._round(results, calibrated)
 
-    def _round(
-        self, results: Mapping[str, TrialResult], calibrated: Mapping[CalibrationKey, tuple[str, float]]
-    ) -> Iterator[TrialSpec]:
-        measured = (results[trial.key] for trial in (*self._planned, *self._added) if trial.key in results)
+    def _round(self, results: Mapping[str, TrialResult], calibrated: _Calibrated) -> Iterator[TrialSpec]:
+        known = (*self._planned, *self._added)
+        measured = (results[trial.key] for trial in known if trial.key in results)
         groups = with_limits(gathered(TrialTotals.of(result.without_counters) for result in measured))
-        repetitions = self._wanted.profile.repetitions
-        cells: list[tuple[int, _Cell]] = []
-        for same in grouped(
-            groups, lambda group: (group.uut, group.scenario, group.sources, group.frame_size)
-        ).values():
-            first, higher = same[0], _higher_load(same)
+        repetitions = range(1, self._plan.profile.repetitions + 1)
+        required: list[tuple[int, _Curve, Load]] = []  # repetition, curve, load
+        for curve, same in grouped(groups, _curve).items():
+            higher = _higher_load(same)
             for load in [higher] if higher else _loads_beside_peak(same):
-                cell = first.uut, first.scenario, first.sources, first.frame_size, load
-                cells += [(number, cell) for number in range(1, repetitions + 1)]
+                required += [(number, curve, load) for number in repetitions]
         if self._rounds == 1:
             again = {
-                (group.uut, group.scenario, group.sources, group.frame_size, load): None
+                (_curve(group), load): None
                 for contradiction in contradictory_maxima(groups, calibrated)
                 for group in contradiction.groups
                 for load in group.maximum_loads
             }
-            cells += [(repetitions + number, cell) for cell in again for number in range(1, repetitions + 1)]
-        yield from self._specs(sorted(cells, key=lambda entry: (entry[0], entry[1][0])))
-
-    def _specs(self, cells: Sequence[tuple[int, _Cell]]) -> Iterator[TrialSpec]:
-        known = (*self._planned, *self._added)
+            required += [(len(repetitions) + number, curve, load) for curve, load in again for number in repetitions]
         index = max((trial.index for trial in known), default=-1) + 1
         boot, phase = max((trial.boot for trial in known), default=0), max((trial.phase for trial in known), default=1)
-        profile = self._wanted.profile
-        for (number, uut), same in groupby(cells, key=lambda entry: (entry[0], entry[1][0])):
+        required.sort(key=lambda trial: (trial[0], trial[1][0]))
+        for (number, uut), on_boot in groupby(required, key=lambda trial: (trial[0], trial[1][0])):
             boot += 1
-            for _, (_, scenario, sources, size, load) in same:
-                case = profile.scenario(scenario)
-                yield self._wanted.trial(
+            for _, (_, scenario, sources, size), load in on_boot:
+                case = self._plan.profile.scenario(scenario)
+                yield self._plan.trial(
                     uut, case, size, load.as_requested, number, index=index, sources=sources, phase=phase, boot=boot
                 )
                 index += 1
+
+
+def _curve(group: Group) -> _Curve:
+    """Return the key of the groups that differ in load only."""
+    return group.uut, group.scenario, group.sources, group.frame_size
 
 
 def _higher_load(same: Sequence[Group]) -> Load | None:
@@ -106,8 +101,7 @@ def _higher_load(same: Sequence[Group]) -> Load | None:
     of_maximum = top.load.kind is LoadKind.OF_MAXIMUM and top.load.value >= _FROM
     if not of_maximum or not still_rises(same):
         return None
-    victims = [totals.trial.spec.victim for totals in top.everything]
-    if any(victim.is_less_than_share for victim in victims):
+    if any(totals.trial.spec.victim.is_less_than_share for totals in top.everything):
         return Load(LoadKind.MAX)
     percent = ceil(_HIGHER * top.load.value / _STEP) * _STEP
     return Load(LoadKind.OF_MAXIMUM, float(percent)) if percent <= _MOST else None
@@ -124,8 +118,8 @@ def _loads_beside_peak(same: Sequence[Group]) -> list[Load]:
     if peak is None:
         return []
     values = sorted(group.load.value for group in shares)
-    at = values.index(peak.load.value)
-    pairs = pairwise(values[max(0, at - 1) : at + 2])
+    place = values.index(peak.load.value)
+    pairs = pairwise(values[max(0, place - 1) : place + 2])
     between = [round((low + high) / 2 / _PEAK_STEP) * _PEAK_STEP for low, high in pairs if high > _FINEST * low]
     # A load below the throughput of the peak cannot give a higher throughput.
     most = peak.throughput_fps.mean / peak.offered_fps.mean if peak.throughput_fps and peak.offered_fps else 0.0

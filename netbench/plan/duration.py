@@ -48,7 +48,7 @@ class TimeLeft:
         self._schedule, self._clock, self._done, self._begun = schedule, clock, set(done), bool(done)
         self._planned = {
             trial.key: (trial, before_s, own_s)
-            for trial, before_s, own_s in schedule.wanted.costs.each(
+            for trial, before_s, own_s in schedule.plan.costs.each(
                 trial for trial in schedule.planned if trial.key not in self._done
             )
         }
@@ -139,39 +139,39 @@ _SHORTER = 0.7  # factor by which trials become shorter in each step
 _COARSE_S, _COARSE_WIDTH = 0.1, "5%"
 
 
-def fitted(wanted: CampaignPlan, budget_s: float) -> CampaignPlan:
+def fitted(plan: CampaignPlan, budget_s: float) -> CampaignPlan:
     """Return the plan with repetitions and durations that fit into so many seconds.
 
     One repetition of everything is finished before the next begins, and as many are planned as time permits. The search
     for maxima may take a third of the time; if it would take more, it becomes coarser. Trials become shorter only if
     one repetition takes too long. UsageError if even the shortest one does, or if the schedule is no list of loads.
     """
-    profile = wanted.profile
+    profile = plan.profile
     if profile.schedule.kind != ScheduleSpec().kind:
         raise UsageError(f"--time-budget: goes with schedule plan only, and profile {profile.name} has another one")
     usable_s = _USED_PART * budget_s
     update: dict[str, object] = {"order": "interleaved", "repetitions": 1}
-    single = _with(wanted, update)
+    single = _with(plan, update)
     for maxima in _coarser(profile):
         if _calibration_s(single) <= _CALIBRATION_PART * usable_s:
             break
         update |= {"maxima": maxima}
-        single = _with(wanted, update)
+        single = _with(plan, update)
     duration = profile.duration
     while _expected_s(single) > usable_s and duration > _SHORTEST_S:
         duration = max(_SHORTEST_S, _SHORTER * duration)
         warm_up = profile.warm_up and profile.warm_up * duration / profile.duration
         update |= {"duration": round(duration, 3), "warm_up": warm_up}
-        single = _with(wanted, update)
+        single = _with(plan, update)
     one_s = _expected_s(single)
     if one_s > budget_s:
         raise UsageError(
             f"--time-budget: one repetition of everything takes {one_s:,.0f} s, with trials of {duration:g} s; allow "
             "more time, or choose fewer UUTs, scenarios, frame sizes or loads (--uut, --scenario, --set)"
         )
-    repetition_s = _expected_s(_with(wanted, {**update, "repetitions": 2})) - one_s
+    repetition_s = _expected_s(_with(plan, {**update, "repetitions": 2})) - one_s
     more = int(max(0.0, usable_s - one_s) / repetition_s) if repetition_s > 0 else 0
-    return _with(wanted, {**update, "repetitions": min(1 + more, MOST_REPETITIONS)})
+    return _with(plan, {**update, "repetitions": min(1 + more, MOST_REPETITIONS)})
 
 
 def _coarser(profile: Profile) -> list[MaximaSpec]:
@@ -187,15 +187,15 @@ def _coarser(profile: Profile) -> list[MaximaSpec]:
     return specs
 
 
-def _with(wanted: CampaignPlan, update: dict[str, object]) -> CampaignPlan:
-    return replace(wanted, profile=wanted.profile.model_copy(update=update))
+def _with(plan: CampaignPlan, update: dict[str, object]) -> CampaignPlan:
+    return replace(plan, profile=plan.profile.model_copy(update=update))
 
 
-def _expected_s(wanted: CampaignPlan) -> float:
-    return make_schedule(wanted).expected_s(()) or 0.0
+def _expected_s(plan: CampaignPlan) -> float:
+    return make_schedule(plan).expected_s(()) or 0.0
 
 
-def _calibration_s(wanted: CampaignPlan) -> float:
+def _calibration_s(plan: CampaignPlan) -> float:
     """Return the seconds of the trials that find maxima."""
-    schedule = make_schedule(wanted)
-    return (schedule.expected_s(()) or 0.0) - wanted.costs.expected_s(schedule.planned)
+    schedule = make_schedule(plan)
+    return (schedule.expected_s(()) or 0.0) - plan.costs.expected_s(schedule.planned)

@@ -47,9 +47,9 @@ def in_words(trial: TrialSpec) -> str:
     return f"{trial.uut} alone, frames of {in_bytes(trial.frame_size)}, load max, {trial.duration_s:g} s"
 
 
-def is_enough(repeats: int, elapsed_s: float, wanted_s: float) -> bool:
+def is_enough(repeats: int, elapsed_s: float, least_s: float) -> bool:
     """Return whether so many repeats after so many seconds are enough; the first is a warm-up and does not count."""
-    return repeats >= MOST or (repeats > FEWEST_REPEATS and elapsed_s >= wanted_s)
+    return repeats >= MOST or (repeats > FEWEST_REPEATS and elapsed_s >= least_s)
 
 
 def came_out_fps(result: TrialResult) -> float | None:

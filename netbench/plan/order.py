@@ -34,7 +34,12 @@ class CellKey:
 
 @dataclass(frozen=True, slots=True)
 class CellOrder:
-    """The order in which the cells of a profile are measured."""
+    """The order in which the cells of a profile are measured.
+
+    `interleaved` measures every UUT in each repetition, in shuffled order. On each boot, the scenarios that need the
+    same neighbours are shuffled together, so that drift of the machine spreads over all of them. `sequential` finishes
+    one UUT before the next, as written. `random` shuffles everything.
+    """
 
     topology: Topology
     profile: Profile

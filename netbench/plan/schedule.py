@@ -103,9 +103,9 @@ class Schedule(ABC):
     # Options of one that finds maxima, as `searches` with one goal for each UUT and frame size; None: it finds none.
     MaximaOptions: ClassVar[type[BaseModel] | None] = None
 
-    def __init__(self, wanted: CampaignPlan, options: BaseModel) -> None:
+    def __init__(self, plan: CampaignPlan, options: BaseModel) -> None:
         """UsageError if the schedule cannot measure this plan."""
-        self.wanted = wanted
+        self.plan = plan
         self.options = options
 
     @abstractmethod
@@ -144,7 +144,7 @@ class Schedule(ABC):
     def scenarios(self) -> tuple[str, ...]:
         """The names of the scenarios of all planned trials; if none are known beforehand, of the whole plan."""
         known = [trial.scenario for trial in self.planned]
-        return tuple(dict.fromkeys(known or (case.name for case in self.wanted.scenarios)))
+        return tuple(dict.fromkeys(known or (case.name for case in self.plan.scenarios)))
 
     @property
     def ended_sweeps(self) -> Sequence[EndedSweep]:
@@ -189,45 +189,7 @@ class Schedule(ABC):
         """Return the expected time of all trials except those with these keys, in seconds; None if unknown."""
         if self.trials is None:
             return None
-        return self.wanted.costs.expected_s(trial for trial in self.trials if trial.key not in done)
-
-
-class AroundSchedule(Schedule):
-    """A schedule that adds to or modifies the trials of another schedule, and delegates everything else to it."""
-
-    def __init__(self, main: Schedule) -> None:
-        """Raises no UsageError."""
-        super().__init__(main.wanted, main.options)
-        self._main = main
-
-    @property
-    def planned(self) -> Sequence[TrialSpec]:
-        """The planned trials of the main schedule."""
-        return self._main.planned
-
-    @property
-    def announced(self) -> Sequence[str]:
-        """The announcements of the main schedule."""
-        return self._main.announced
-
-    @property
-    def ended_sweeps(self) -> Sequence[EndedSweep]:
-        """The ended sweeps of the main schedule."""
-        return self._main.ended_sweeps
-
-    @property
-    def remarks(self) -> Sequence[CampaignWarning]:
-        """The remarks of the main schedule."""
-        return self._main.remarks
-
-    @property
-    def searches(self) -> Sequence[SearchResult]:
-        """The searches of the main schedule."""
-        return self._main.searches
-
-    def expected_s(self, done: Collection[str]) -> float | None:
-        """Return the expected seconds of the main schedule."""
-        return self._main.expected_s(done)
+        return self.plan.costs.expected_s(trial for trial in self.trials if trial.key not in done)
 
 
 def schedule_kind(name: str) -> type[Schedule]:

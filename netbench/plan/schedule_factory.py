@@ -1,46 +1,53 @@
 """Creation of the schedule of a profile."""
 
+from dataclasses import replace
+
 from netbench.config.plugins import GENERATORS, SINKS, plugins
 from netbench.errors import UsageError
 from netbench.model.profile import LOADS, KindSpec, MaximaSpec, Profile, ScheduleSpec
 from netbench.model.replayed_loads import ReplayedLoads
-from netbench.plan.calibration import MaximaFirst, finding_maxima, shares_of_victim, sizes_referred_to
-from netbench.plan.replayed_schedule import ReplayedSchedule, without_maxima
+from netbench.plan.calibration import (
+    CalibratedSchedule,
+    ReplayedSchedule,
+    calibration_schedule,
+    shares_of_victim,
+    sizes_referred_to,
+)
 from netbench.plan.schedule import CampaignPlan, Schedule, schedule_kind
 
+_STEADY = "steady"  # option of kinds that choose by the load
+_ENDS = {"generator": GENERATORS, "sink": SINKS}
 
-def make_schedule(wanted: CampaignPlan, replayed: ReplayedLoads | None = None) -> Schedule:
+
+def make_schedule(plan: CampaignPlan, replayed: ReplayedLoads | None = None) -> Schedule:
     """Return the schedule of a profile, preceded by one that finds maxima if loads are shares of them.
 
     With `replayed` such loads have the rates of an earlier campaign, and no maximum is searched for. UsageError if the
     schedule cannot measure what the profile requires.
     """
-    spec, kind = wanted.profile.schedule, schedule_kind(wanted.profile.schedule.kind)
+    spec, kind = plan.profile.schedule, schedule_kind(plan.profile.schedule.kind)
     if replayed is not None:
-        main = kind(without_maxima(wanted), kind.Options.model_validate(spec.options))
+        plan = replace(plan, profile=plan.profile.model_copy(update={"maxima": None}))
+    main = kind(plan, kind.Options.model_validate(spec.options))
+    if replayed is not None:
         return ReplayedSchedule(main, replayed)
-    main = kind(wanted, kind.Options.model_validate(spec.options))
-    of_maximum = shares_of_victim(wanted)
-    if not (of_maximum or sizes_referred_to(wanted)):
+    of_maximum = shares_of_victim(plan)
+    if not (of_maximum or sizes_referred_to(plan)):
         return main
-    maxima = wanted.profile.maxima or MaximaSpec()
+    maxima = plan.profile.maxima or MaximaSpec()
     if maxima.kind != LOADS:
-        return MaximaFirst(finding_maxima(wanted, maxima, schedule_kind(maxima.kind)), main)
+        return CalibratedSchedule(calibration_schedule(plan, maxima, schedule_kind(maxima.kind)), main)
     if of_maximum:
         raise UsageError(
-            f"profile {wanted.profile.name}: maxima: loads: {of_maximum[0]} is no load in which a maximum could be "
+            f"profile {plan.profile.name}: maxima: loads: {of_maximum[0]} is no load in which a maximum could be "
             "found; have it searched for (--set maxima=search)"
         )
     if spec.kind != ScheduleSpec().kind:
         raise UsageError(
-            f"profile {wanted.profile.name}: maxima: loads: schedule {spec.kind} measures no list of loads, in which a "
+            f"profile {plan.profile.name}: maxima: loads: schedule {spec.kind} measures no list of loads, in which a "
             "maximum could be found; have it searched for (--set maxima=search)"
         )
     return main
-
-
-_OPTION = "steady"  # option of kinds that choose by the load
-_ENDS = {"generator": GENERATORS, "sink": SINKS}
 
 
 def held_steady(profile: Profile) -> Profile:
@@ -48,21 +55,18 @@ def held_steady(profile: Profile) -> Profile:
 
     A source or sink with an explicit `steady` option in the profile is unchanged.
     """
-    unsaid = {key: spec for key, spec in _that_choose(profile).items() if _OPTION not in spec.options}
-    return profile.model_copy(update={key: _with_option(spec) for key, spec in unsaid.items()})
+    implicit = {key: spec for key, spec in _that_choose(profile).items() if _STEADY not in spec.options}
+    update = {key: type(spec)(kind=spec.kind, **{**spec.options, _STEADY: True}) for key, spec in implicit.items()}
+    return profile.model_copy(update=update)
 
 
 def that_follow_load(profile: Profile) -> dict[str, str]:
     """Return the kinds, by `generator` and `sink`, that choose by the load although the schedule needs steady ones."""
-    return {key: spec.kind for key, spec in _that_choose(profile).items() if not spec.options.get(_OPTION)}
-
-
-def _with_option(spec: KindSpec) -> KindSpec:
-    return type(spec)(kind=spec.kind, **{**spec.options, _OPTION: True})
+    return {key: spec.kind for key, spec in _that_choose(profile).items() if not spec.options.get(_STEADY)}
 
 
 def _that_choose(profile: Profile) -> dict[str, KindSpec]:
     if not schedule_kind(profile.schedule.kind).wants_steady:
         return {}
     specs: dict[str, KindSpec] = {"generator": profile.generator, "sink": profile.sink}
-    return {key: spec for key, spec in specs.items() if _OPTION in plugins(_ENDS[key])[spec.kind].Options.model_fields}
+    return {key: spec for key, spec in specs.items() if _STEADY in plugins(_ENDS[key])[spec.kind].Options.model_fields}

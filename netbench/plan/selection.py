@@ -29,7 +29,7 @@ def choose(
     names = _chosen("scenario", scenarios, [scenario.name for scenario in profile.scenarios])
     cases = [profile.scenario(name) for name in names]
     for case in cases:
-        _refuse_unfit(topology, profile, case)
+        _refuse_unsupported(topology, profile, case)
     return CampaignPlan(topology, profile, tuple(chosen), tuple(cases), costs or Costs())
 
 
@@ -63,7 +63,7 @@ def source_numbers(topology: Topology, profile: Profile, case: Scenario) -> tupl
     return profile.streams or (available,)
 
 
-def _refuse_unfit(topology: Topology, profile: Profile, case: Scenario) -> None:
+def _refuse_unsupported(topology: Topology, profile: Profile, case: Scenario) -> None:
     where = f"profile {profile.name}: scenario {case.name}"
     known = [neighbour.name for neighbour in topology.neighbours]
     if not known and not (isinstance(case.activity, Off) and not case.neighbours):
@@ -80,21 +80,21 @@ def _refuse_unfit(topology: Topology, profile: Profile, case: Scenario) -> None:
     silent = [neighbour.name for neighbour in to_forward if not neighbour.streams]
     if silent and (len(silent) == len(to_forward) or set(silent) & set(case.neighbours)):
         raise UsageError(f"{where}: neighbour {silent[0]} has no streams to forward; name some in the topology")
-    asked, available = max(source_numbers(topology, profile, case)), len(topology.own_streams)
-    if asked > available:
+    sources, available = max(source_numbers(topology, profile, case)), len(topology.own_streams)
+    if sources > available:
         raise UsageError(
-            f"{where}: streams: {asked} sources are asked for, the UUTs of topology {topology.name} have {available}"
+            f"{where}: streams: {sources} sources are asked for, the UUTs of topology {topology.name} have {available}"
         )
 
 
-def _chosen(what: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the known names that match a wanted name or pattern with `*`; all if none is wanted."""
+def _chosen(kind: str, patterns: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the known names that match a name or a pattern with `*`; all without a pattern."""
     chosen: set[str] = set()
-    for name in wanted:
+    for name in patterns:
         matching = [candidate for candidate in known if fnmatchcase(candidate, name.replace("[", "[[]"))]
         if not matching:
             close = close_to(name, known)
             hint = f"did you mean {close}? " if close else ""
-            raise UsageError(f"there is no {what} {name!r} here; {hint}there are {', '.join(known)}")
+            raise UsageError(f"there is no {kind} {name!r} here; {hint}there are {', '.join(known)}")
         chosen.update(matching)
-    return [name for name in known if name in chosen] if wanted else list(known)
+    return [name for name in known if name in chosen] if patterns else list(known)

@@ -20,15 +20,15 @@ LEAST_CHANGE = 0.001  # of the throughput: a smaller change counts as none
 USUAL = 4
 
 
-def is_enough(wanted: int | Literal["auto"] | None, throughputs: Sequence[float | None]) -> bool:
+def is_enough(configured: int | Literal["auto"] | None, throughputs: Sequence[float | None]) -> bool:
     """Return whether a boot is warm after warm-up trials with these throughputs in frames/s; None: unknown for a trial.
 
     By the rule, it is warm once a trial forwards neither more nor less than all before it. While a UUT becomes faster,
     each trial breaks the record. For a steady one the nth trial does so in only 2 of n cases (Foster and Stuart 1954,
     "Distribution-free tests in time-series based on the breaking of records").
     """
-    if not isinstance(wanted, str):
-        return len(throughputs) >= (wanted or 0)
+    if not isinstance(configured, str):
+        return len(throughputs) >= (configured or 0)
     known = [fps for fps in throughputs if fps is not None]
     if len(throughputs) >= MOST:
         return True
@@ -38,9 +38,9 @@ def is_enough(wanted: int | Literal["auto"] | None, throughputs: Sequence[float 
     return min(before) * (1 - LEAST_CHANGE) <= last <= max(before) * (1 + LEAST_CHANGE)
 
 
-def expected_number(wanted: int | Literal["auto"] | None) -> int:
+def expected_number(configured: int | Literal["auto"] | None) -> int:
     """Return the estimated number of warm-up trials on each boot."""
-    return USUAL if isinstance(wanted, str) else wanted or 0
+    return USUAL if isinstance(configured, str) else configured or 0
 
 
 def warm_up_trial(following: TrialSpec, topology: Topology, loads: Sequence[Load]) -> TrialSpec:

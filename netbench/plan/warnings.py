@@ -10,7 +10,6 @@ from netbench.model.profile import KindSpec, Profile, SinkSpec
 from netbench.model.scenario import Network
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.topology import Topology
-from netbench.model.topology_specs import StreamSpec
 from netbench.model.units import LoadKind
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.plan.schedule_factory import that_follow_load
@@ -20,11 +19,6 @@ _SHORT_S = 1.0
 _EMULATED_S = 3.0
 _FEW = 3
 _ONE_FRAME = 1 - 1e-9  # rate × duration, both rounded
-
-
-def expected_warnings(topology: Topology, profile: Profile, cpus: int) -> list[CampaignWarning]:
-    """Return the warnings for every result of this topology and profile on a host with `cpus` CPUs."""
-    return [CampaignWarning(kind, text) for kind, text in _found(topology, profile, cpus)]
 
 
 def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profile: Profile) -> list[CampaignWarning]:
@@ -74,8 +68,20 @@ def _as_argument(spec: KindSpec) -> str:
     return shlex.quote(json.dumps({"kind": spec.kind, **spec.options}))
 
 
-def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[WarningKind, str]]:
-    of_neighbours = _streams_of_neighbours(topology, profile)
+def expected_warnings(topology: Topology, profile: Profile, cpus: int) -> list[CampaignWarning]:
+    """Return the warnings for every result of this topology and profile on a host with `cpus` CPUs."""
+    return [CampaignWarning(kind, text) for kind, text in _expected(topology, profile, cpus)]
+
+
+def _expected(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[WarningKind, str]]:
+    of_neighbours = max(
+        sum(
+            len(neighbour.streams)
+            for neighbour in topology.neighbours
+            if isinstance(topology.activity(case, neighbour.name), Network)
+        )
+        for case in profile.scenarios
+    )
     streams = most_sources(topology, profile) + of_neighbours
     on_one_machine = not all(topology.is_port(stream.source) for stream in topology.streams)
     needed = 3 * streams if on_one_machine else 2 * streams
@@ -93,7 +99,8 @@ def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[Wa
             f"{in_part if of_neighbours else ''} "
             "Use a machine with more CPUs, fewer streams, or a UUT on a machine of its own.",
         )
-    if any(_receives_inline(topology, stream) for stream in topology.streams):
+    on_veth = [stream for stream in topology.streams if not topology.is_port(stream.source)]
+    if any(topology.stream_link(stream).receive == "inline" for stream in on_veth):
         yield (
             WarningKind.VETH_OVERLOAD_IS_UNSENT,
             "Over veth pairs that receive inline the UUT's forwarding runs inside the source's own system call: a UUT "
@@ -129,22 +136,6 @@ def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[Wa
             f"{profile.repetitions} repetition{'s' * (profile.repetitions > 1)}: intervals are wide or unknown; "
             "the reference method uses 9 (--set repetitions=9).",
         )
-
-
-def _receives_inline(topology: Topology, stream: StreamSpec) -> bool:
-    return not topology.is_port(stream.source) and topology.stream_link(stream).receive == "inline"
-
-
-def _streams_of_neighbours(topology: Topology, profile: Profile) -> int:
-    """Return the largest number of streams through neighbours in any scenario."""
-    return max(
-        sum(
-            len(neighbour.streams)
-            for neighbour in topology.neighbours
-            if isinstance(topology.activity(case, neighbour.name), Network)
-        )
-        for case in profile.scenarios
-    )
 
 
 def refused_loads(topology: Topology, profile: Profile) -> str:

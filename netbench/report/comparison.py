@@ -21,7 +21,7 @@ from netbench.report.formats import (
     percent_spread,
 )
 from netbench.report.sentences import sentence
-from netbench.results.comparability import Differs
+from netbench.results.comparability import ChangedSetting
 from netbench.statistics.cell_tests import SINGLE_BOOT
 from netbench.statistics.change_interval import MOST_UNITS
 from netbench.statistics.compared_cells import (
@@ -56,7 +56,7 @@ class Compared:
 
     comparison: Comparison | SearchComparison
     results: CampaignResults
-    differs: tuple[Differs, ...]
+    differs: tuple[ChangedSetting, ...]
     maxima: SearchComparison | None = None
     gate: Gate | None = None
 

@@ -18,7 +18,7 @@ from netbench.report.sentences import sentence
 from netbench.report.styles import emulation_note
 from netbench.report.tables.environment import text_of
 from netbench.results.atomic import file_written_atomically
-from netbench.results.manifest import selftest_of
+from netbench.results.manifest import SELFTEST
 from netbench.statistics.lost_frames import CounterTotals
 
 # Sections that a campaign need not have, by their ids.
@@ -106,7 +106,7 @@ def _status(model: ReportModel) -> str:
 
 
 def _state(model: ReportModel) -> str:
-    numbers, record = _numbers(model), selftest_of(model.results.manifest)
+    numbers, record = _numbers(model), SELFTEST.of(model.results.manifest)
     if numbers[Verdict.INVALID] or not model.results.trials:
         return "invalid"
     failed_selftest = record is not None and not record.passed
@@ -119,7 +119,7 @@ def _remarks(model: ReportModel) -> Iterator[str]:
     measured = [uut for uut in results.uuts if uut in {group.uut for group in model.groups}]
     if len(measured) > 1 and len({model.styles[uut].setting for uut in measured}) == 1:
         yield sentence("status.baseline", uut=model.styles[measured[0]].label)
-    record = selftest_of(results.manifest)
+    record = SELFTEST.of(results.manifest)
     if record is None:
         yield sentence("status.tester_unknown", topology=results.topology)
     else:

@@ -38,7 +38,7 @@ from netbench.report.tables.losses import finding_sentence, paper_finding_table,
 from netbench.report.tables.searches import by_streams, methods_text, test_tables, tested
 from netbench.report.tables.tester import identity_tables
 from netbench.report.tables.verdicts import reasons_against, reasons_by_kind, reasons_of_discarded
-from netbench.results.manifest import identities_of, selftest_of
+from netbench.results.manifest import IDENTITIES, SELFTEST
 from netbench.statistics.delay_percentiles import refusals
 from netbench.statistics.frame_order import order_refusals
 from netbench.statistics.groups import Group, grouped
@@ -521,11 +521,11 @@ def _warnings(model: ReportModel) -> Iterator[Section]:
 
 def _tester(model: ReportModel) -> Iterator[Section]:
     manifest = model.results.manifest
-    record = selftest_of(manifest)
+    record = SELFTEST.of(manifest)
     blocks: list[Block] = []
     if record is None:
         blocks += [Note(sentence("notes.selftest_unknown", topology=model.results.topology))]
-    testers = identities_of(manifest)
+    testers = IDENTITIES.of(manifest)
     for tester in testers:
         since = f" from {tester.since} on" if len(testers) > 1 else ""
         blocks += [Heading(f"Sources, sinks and hosts{since}"), *identity_tables(tester)]

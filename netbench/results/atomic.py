@@ -5,11 +5,13 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from netbench.errors import TestbedError, UsageError
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -27,12 +29,11 @@ def file_written_atomically(path: Path) -> Iterator[IO[bytes]]:
     """
     target = path.resolve()  # a symbolic link is kept
     try:
-        if path.exists() and not path.is_file():
-            with path.open("wb") as file:  # not the target: the target of /dev/stdout may not be a path
-                yield file
-        else:
-            with _replacement(target) as file:
-                yield file
+        # Not the target of a special file: the target of /dev/stdout may not be a path.
+        is_special = path.exists() and not path.is_file()
+        opened: AbstractContextManager[IO[bytes]] = path.open("wb") if is_special else _replacement(target)
+        with opened as file:
+            yield file
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{path}: no directory {target.parent}; make it first or name another file") from None
     except IsADirectoryError:
@@ -57,9 +58,6 @@ def is_temporary(path: Path) -> bool:
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
-_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
-
-
 @contextmanager
 def _replacement(target: Path) -> Iterator[IO[bytes]]:
     # No file or link prepared by somebody else can be written to instead: the name is new, or opening fails.
@@ -72,7 +70,11 @@ def _replacement(target: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
-        _sync_directory(target.parent)
+        directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)  # the new name, not only the file (fsync(2))
+        finally:
+            os.close(directory)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -84,12 +86,3 @@ def _remove_abandoned(target: Path) -> None:
             with suppress(OSError), path.open("rb") as file:  # locked, or another process removes it
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
-
-
-def _sync_directory(directory: Path) -> None:
-    """Write the names in a directory to the disk, not only the files (fsync(2))."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

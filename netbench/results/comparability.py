@@ -1,16 +1,16 @@
 """The differences between two campaigns beside their numbers: machine, kernel, versions, topology, profile, UUTs."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from netbench.config.document import YAMLError, yaml_value
 from netbench.model.campaign import CampaignResults
 from netbench.model.topology import measured_pairs
 from netbench.results.directory import ResultDirectory
-from netbench.results.manifest import identities_of
+from netbench.results.manifest import IDENTITIES, leaves
 
 _UNKNOWN = "unknown"
 _SHOWN = 60  # characters of a value
@@ -18,11 +18,14 @@ _SHOWN = 60  # characters of a value
 # Parts of the environment on which rates are known to depend; in `namespaces` these are the NICs.
 _THAT_MATTER = ("kernel", "cpu", "virtualisation", "nics", "offloads", "clocksource")
 _NO_SETTINGS = ("activity",)  # how busy the host was
-_SAYING_NOTHING = ("description", "seed")  # keys of a topology or profile without effect on the measurement
+_WITHOUT_EFFECT = ("description", "seed")  # keys of a topology or profile
+_VERSIONS = {"netbench": "netbench", "git_revision": "netbench's commit"}
+
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
-class Differs:
+class ChangedSetting:
     """A setting that differs between two campaigns; `matters`: rates are known to depend on it."""
 
     setting: str
@@ -34,133 +37,109 @@ class Differs:
         return f"{self.setting}: {self.base} → {self.new}"
 
 
-def what_differs(base: CampaignResults, new: CampaignResults) -> tuple[Differs, ...]:
+def campaign_differences(base: CampaignResults, new: CampaignResults) -> tuple[ChangedSetting, ...]:
     """Return all differences between the manifests of two campaigns and the facts of their UUTs, what matters first."""
-    differences = [
-        *_of_versions(base.manifest, new.manifest),
-        *_of_environment(base, new),
-        *_of_tester(base.manifest, new.manifest),
-        *_of_places(base, new),
-        *_of_facts(base, new),
-    ]
-    return tuple(sorted(differences, key=lambda difference: not difference.matters))
+    versions = [{name: campaign.manifest.get(key) for key, name in _VERSIONS.items()} for campaign in (base, new)]
+    differences = [ChangedSetting(name, _text(old), _text(now), matters=True) for name, old, now in _changes(*versions)]
+    for path, old, now in _changes(_environment(base), _environment(new)):
+        matters = path[0] in _THAT_MATTER or (path[0] == "namespaces" and "nics" in path)
+        differences.append(ChangedSetting(".".join(path), *_shortened(old, now), matters))
+    testers = _tester(base.manifest), _tester(new.manifest)
+    for name, old, now in _changes(*testers):
+        if old is not None and now is not None:
+            differences.append(ChangedSetting(name, old, now, matters=True))
+    # UUTs that ran elsewhere, or whose CPU is emulated on one side; the latter are not compared at all.
+    for uut, old, now in _changes(base.settings, new.settings):
+        if old is not None and now is not None:
+            differences.append(ChangedSetting(f"UUT {uut}", str(old), str(now), matters=True))
+    for uut, facts in base.facts.items():
+        new_facts = new.facts.get(uut, {})
+        for name, old, now in _changes(facts, new_facts) if new_facts else ():
+            texts = _short(_text(old)), _short(_text(now))
+            differences.append(ChangedSetting(f"UUT {uut}: {name}", *texts, matters=False))
+    return _what_matters_first(differences)
 
 
-def what_was_asked_differs(base: ResultDirectory, new: ResultDirectory) -> tuple[Differs, ...]:
+def configuration_differences(base: ResultDirectory, new: ResultDirectory) -> tuple[ChangedSetting, ...]:
     """Return the keys in which topologies and profiles differ, by the digests in the manifests.
 
     Values are those of topology.yaml and profile.yaml, if these can be read.
     """
     manifests = base.read_manifest()["digests"], new.read_manifest()["digests"]
     differences = []
-    for which in ("topology", "profile"):
-        digests = [manifest[which] for manifest in manifests]
-        values = [_written(getattr(directory, which)) for directory in (base, new)]
-        for key in dict.fromkeys((*digests[0], *digests[1])):
-            if digests[0].get(key) != digests[1].get(key):
-                before, after = (
-                    values[side].get(key, "not there" if key not in digests[side] else _UNKNOWN) for side in (0, 1)
-                )
-                differences.append(Differs(f"{which}: {key}", before, after, key.split(".")[-1] not in _SAYING_NOTHING))
-    return tuple(sorted(differences, key=lambda difference: not difference.matters))
+    for file in ("topology", "profile"):
+        digests = [manifest[file] for manifest in manifests]
+        values = [_values(getattr(directory, file)) for directory in (base, new)]
+        for key, *_ in _changes(*digests):
+            old, now = (values[side].get(key, _UNKNOWN if key in digests[side] else "not there") for side in (0, 1))
+            differences.append(ChangedSetting(f"{file}: {key}", old, now, key.split(".")[-1] not in _WITHOUT_EFFECT))
+    return _what_matters_first(differences)
 
 
 def schedule_of(directory: ResultDirectory) -> str | None:
     """Return the kind of schedule of a campaign, by profile.yaml; None if that cannot be read."""
-    return _written(directory.profile).get("schedule.kind")
+    return _values(directory.profile).get("schedule.kind")
 
 
-def _of_versions(base: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Differs]:
-    for key, words in (("netbench", "netbench"), ("git_revision", "netbench's commit")):
-        before, after = (_text(manifest.get(key)) for manifest in (base, new))
-        if before != after:
-            yield Differs(words, before, after, matters=True)
+def _what_matters_first(differences: Iterable[ChangedSetting]) -> tuple[ChangedSetting, ...]:
+    return tuple(sorted(differences, key=lambda difference: not difference.matters))
 
 
-def _of_environment(base: CampaignResults, new: CampaignResults) -> Iterator[Differs]:
-    """Yield the differences of the environments before the campaigns.
-
-    The name of the topology is removed from names of namespaces.
-    """
-    settings = [dict(_leaves(results.manifest.get("before"), (), f"nb-{results.topology}-")) for results in (base, new)]
-    for path in dict.fromkeys((*settings[0], *settings[1])):
-        before, after = (_text(values.get(path)) for values in settings)
-        if before != after and path[0] not in _NO_SETTINGS:
-            before, after = _apart(settings[0].get(path), settings[1].get(path), before, after)
-            yield Differs(".".join(path), before, after, _matters(path))
+def _changes(base: Mapping[Key, Any], new: Mapping[Key, Any]) -> Iterator[tuple[Key, Any, Any]]:
+    """Yield each key whose values differ as text, with both values."""
+    for key in dict.fromkeys((*base, *new)):
+        if _text(base.get(key)) != _text(new.get(key)):
+            yield key, base.get(key), new.get(key)
 
 
-def _of_tester(base: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Differs]:
-    """Yield the differences of sources, sinks, links and hosts that are VMs, by their last identities."""
-    sides = []
-    for manifest in (base, new):
-        identities = identities_of(manifest)
-        own: dict[str, str] = {}
-        if identities:
-            last = identities[-1]
-            own |= {f"source of {name}": lasting(str(ends.source)) for name, ends in last.streams.items()}
-            own |= {f"sink of {name}": lasting(str(ends.sink)) for name, ends in last.streams.items()}
-            own |= {f"links of {name}": lasting(link.details) for name, link in last.links.items()}
-            machines = {name: host for name, host in last.hosts.items() if host.machine is not None}
-            own |= {f"kernel of host {name}": host.kernel for name, host in machines.items()}
-        sides.append(own)
-    for name in dict.fromkeys((*sides[0], *sides[1])):
-        if name in sides[0] and name in sides[1] and sides[0][name] != sides[1][name]:
-            yield Differs(name, sides[0][name], sides[1][name], matters=True)
+def _environment(results: CampaignResults) -> dict[tuple[str, ...], object]:
+    """Return the settings before a campaign by path; names of namespaces are without the name of the topology."""
+    mark = f"nb-{results.topology}-"
+
+    def settings(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+        if isinstance(value, Mapping):
+            for name, inner in value.items():
+                yield from settings(inner, (*path, str(name).removeprefix(mark)))
+        elif path and path[0] not in _NO_SETTINGS:
+            yield path, value
+
+    return dict(settings(results.manifest.get("before"), ()))
 
 
-def _of_places(base: CampaignResults, new: CampaignResults) -> Iterator[Differs]:
-    """Yield the UUTs that ran elsewhere, or whose CPU is emulated on one side; the latter are not compared at all."""
-    for uut, setting in base.settings.items():
-        new_setting = new.settings.get(uut, setting)
-        if new_setting != setting:
-            yield Differs(f"UUT {uut}", str(setting), str(new_setting), matters=True)
+def _tester(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the last sources, sinks, links, and kernels of hosts that are VMs."""
+    identities = IDENTITIES.of(manifest)
+    if not identities:
+        return {}
+    last = identities[-1]
+    streams, links = last.streams.items(), last.links.items()
+    return {
+        **{f"source of {name}": lasting(str(ends.source)) for name, ends in streams},
+        **{f"sink of {name}": lasting(str(ends.sink)) for name, ends in streams},
+        **{f"links of {name}": lasting(link.details) for name, link in links},
+        **{f"kernel of host {name}": host.kernel for name, host in last.hosts.items() if host.machine is not None},
+    }
 
 
-def _of_facts(base: CampaignResults, new: CampaignResults) -> Iterator[Differs]:
-    for uut, facts in base.facts.items():
-        others = new.facts.get(uut, {})
-        for name in dict.fromkeys((*facts, *others)) if others else ():
-            before, after = _text(facts.get(name)), _text(others.get(name))
-            if before != after:
-                yield Differs(f"UUT {uut}: {name}", _short(before), _short(after), matters=False)
-
-
-def _matters(path: tuple[str, ...]) -> bool:
-    return path[0] in _THAT_MATTER or (path[0] == "namespaces" and "nics" in path)
-
-
-def _leaves(value: object, path: tuple[str, ...], mark: str) -> Iterator[tuple[tuple[str, ...], object]]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _leaves(inner, (*path, str(name).removeprefix(mark)), mark)
-    elif path:
-        yield path, value
-
-
-def _apart(base: object, new: object, before: str, after: str) -> tuple[str, str]:
+def _shortened(base: object, new: object) -> tuple[str, str]:
     """Return the items that only one of two lists contains; for other values, the shortened texts."""
-    if isinstance(base, Sequence) and isinstance(new, Sequence) and not isinstance(base, str):
-        only = [[str(item) for item in own if item not in other] for own, other in ((base, new), (new, base))]
-        return tuple("with " + ", ".join(own) if own else "without" for own in only)  # type: ignore[return-value]  # two
-    return _short(before), _short(after)
+    if isinstance(base, list | tuple) and isinstance(new, list | tuple):
+        return _only_in(base, new), _only_in(new, base)
+    return _short(_text(base)), _short(_text(new))
 
 
-def _written(path: Path) -> dict[str, str]:
+def _only_in(items: Sequence[object], others: Sequence[object]) -> str:
+    only = [str(item) for item in items if item not in others]
+    return "with " + ", ".join(only) if only else "without"
+
+
+def _values(path: Path) -> dict[str, str]:
     """Return the values of a topology or profile by dotted key, as in digests; empty if it cannot be read."""
     try:
         document = yaml_value(path.read_bytes())
     except (OSError, YAMLError):
         return {}
-    return {key: _short(_text(value)) for key, value in _dotted(document, "")}
-
-
-def _dotted(value: object, key: str) -> Iterator[tuple[str, object]]:
-    inner: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    if not inner:
-        yield key, value
-    for name, child in inner:
-        yield from _dotted(child, f"{key}.{name}" if key else str(name))
+    return {key: _short(_text(value)) for key, value in leaves(document)}
 
 
 def _text(value: object) -> str:
@@ -203,28 +182,32 @@ def _only(results: CampaignResults, names: Mapping[str, str]) -> CampaignResults
 
     Both versions have equally many planned trials, apart from calibration and added trials.
     """
+
+    def renamed(items: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(replace(item, uut=names[item.uut]) for item in items if item.uut in names)
+
     trials = tuple(
         replace(trial, spec=replace(trial.spec, uut=names[trial.spec.uut]))
         for trial in results.trials
         if trial.spec.uut in names
     )
-    ended = tuple(replace(sweep, uut=names[sweep.uut]) for sweep in results.ended_sweeps if sweep.uut in names)
+    ended = renamed(results.ended_sweeps)
     planned = len(trials) + sum(sweep.skipped_trials for sweep in ended)
     if len(results.trials) + results.skipped_trials < results.planned_trials:
-        finding, own = (sum(trial.spec.finds_maximum for trial in group) for group in (results.trials, trials))
-        planned = (results.planned_trials - finding) * len(names) // len(results.uuts) + own
+        all_calibration, calibration = (
+            sum(trial.spec.finds_maximum for trial in group) for group in (results.trials, trials)
+        )
+        planned = (results.planned_trials - all_calibration) * len(names) // len(results.uuts) + calibration
     return replace(
         results,
         uuts=tuple(names.values()),
         planned_trials=planned,
         trials=trials,
         facts={names[uut]: facts for uut, facts in results.facts.items() if uut in names},
-        maxima=tuple(replace(maximum, uut=names[maximum.uut]) for maximum in results.maxima if maximum.uut in names),
+        maxima=renamed(results.maxima),
         ended_sweeps=ended,
-        searches=tuple(replace(search, uut=names[search.uut]) for search in results.searches if search.uut in names),
-        maxima_searches=tuple(
-            replace(search, uut=names[search.uut]) for search in results.maxima_searches if search.uut in names
-        ),
+        searches=renamed(results.searches),
+        maxima_searches=renamed(results.maxima_searches),
         added_up=(),
         boots=(),
         warm_ups=(),

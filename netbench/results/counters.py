@@ -6,7 +6,6 @@ the growth of its counters.
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
-from operator import add
 from typing import NamedTuple
 
 from pydantic import TypeAdapter
@@ -34,32 +33,27 @@ class Counters(NamedTuple):
         """Return the counters of a trial."""
         lists = list(_lists(trial))
         places: _Places = [
-            (name, [(count.point, count.where, count.order, count.counter, count.role) for count in counted])
-            for name, counted in lists
+            (name, [(count.point, count.where, count.order, count.counter, count.role) for count in counts])
+            for name, counts in lists
         ]
-        growths = [count.grew for _, counted in lists for count in counted]
+        growths = [count.grew for _, counts in lists for count in counts]
         return cls(document_of(_PLACES, places), document_of(_GROWTHS, growths))
 
     def given_to(self, trial: TrialResult) -> TrialResult:
         """Return a trial, stored without counters, with these counters; ValueError if they do not match the trial."""
         places = _PLACES.validate_json(self.places, strict=True)
         growths = _GROWTHS.validate_json(self.growths, strict=True)
-        guests_and_streams = [name for name, _ in _lists(trial)]
-        if [name for name, _ in places] != guests_and_streams or sum(len(own) for _, own in places) != len(growths):
+        names = [name for name, _ in _lists(trial)]
+        if [name for name, _ in places] != names or sum(len(points) for _, points in places) != len(growths):
             raise ValueError("the counters are not those of its guests and streams")
         growth = iter(growths)
-        lists = iter([tuple([PointCount(*place, next(growth)) for place in own]) for _, own in places])
+        lists = iter([tuple([PointCount(*point, next(growth)) for point in points]) for _, points in places])
         guests = []
         for guest in trial.guests:
             counters = next(lists)  # the counters of the guest come before those of its streams
             streams = tuple([replace(stream, counters=next(lists)) for stream in guest.streams])
             guests.append(replace(guest, streams=streams, counters=counters))
         return replace(trial, guests=tuple(guests))
-
-
-def without_counters(trial: TrialResult) -> TrialResult:
-    """Return a trial without its counters, but with everything else."""
-    return replace(trial, guests=tuple(guest.without_counters for guest in trial.guests))
 
 
 def added_up(trials: Iterable[tuple[str, Hashable, str]]) -> Iterator[tuple[str, str, int]]:
@@ -69,28 +63,21 @@ def added_up(trials: Iterable[tuple[str, Hashable, str]]) -> Iterator[tuple[str,
     unknown in one trial is never added to one that is known in another.
     """
     sums: dict[Hashable, tuple[str, list[int | None], int]] = {}
-    for key, alike, document in trials:
+
+    def finished() -> Iterator[tuple[str, str, int]]:
+        for first, total, number in sums.values():
+            yield first, document_of(_GROWTHS, total), number
+        sums.clear()
+
+    for key, shared, document in trials:
         growths = _GROWTHS.validate_json(document, strict=True)
-        unknown = tuple([place for place, growth in enumerate(growths) if growth is None]) if None in growths else ()
-        of_alike = alike, unknown, len(growths)
-        first, grown, number = sums.get(of_alike, (key, [0] * len(growths), 0))
-        if unknown:
-            added = [
-                None if growth is None else (so_far or 0) + growth
-                for so_far, growth in zip(grown, growths, strict=True)
-            ]
-        else:
-            added = list(map(add, grown, growths))
-        sums[of_alike] = first, added, number + 1
+        unknown = tuple(place for place, growth in enumerate(growths) if growth is None) if None in growths else ()
+        first, total, number = sums.get((shared, unknown, len(growths)), (key, [0] * len(growths), 0))
+        total = [None if new is None else (so_far or 0) + new for so_far, new in zip(total, growths, strict=True)]
+        sums[shared, unknown, len(growths)] = first, total, number + 1
         if len(sums) == _MOST_SUMS:
-            yield from map(_written, sums.values())
-            sums.clear()
-    yield from map(_written, sums.values())
-
-
-def _written(added: tuple[str, list[int | None], int]) -> tuple[str, str, int]:
-    first, grown, number = added
-    return first, document_of(_GROWTHS, grown), number
+            yield from finished()
+    yield from finished()
 
 
 def _lists(trial: TrialResult) -> Iterator[tuple[str, tuple[PointCount, ...]]]:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,52 +20,29 @@ from netbench.model.scenario import SHARED_IDLE
 from netbench.model.topology import Topology
 from netbench.model.trial import key_finds_maximum
 from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
-from netbench.results.event_log import told_of
-from netbench.results.manifest import ManifestHead, ended_sweeps_of, noise_floor_of, searches_of
-from netbench.results.store import Store, StoredCounters, StoredTrials, StoredWarmUps, is_empty
+from netbench.results.event_log import stored_trials
+from netbench.results.manifest import ENDED_SWEEPS, NOISE_FLOOR, SEARCHES, ManifestHead
+from netbench.results.store import Store, Stored, StoredTrials, is_empty
 from netbench.statistics.reference_throughput import MaximumSearch, maximum_of
 
 
-@dataclass(frozen=True, slots=True)
 class ResultDirectory:
-    """The paths in one result directory."""
+    """The files of one campaign."""
 
-    path: Path
-
-    @property
-    def store(self) -> Path:
-        """The SQLite file."""
-        return self.path / "campaign.sqlite"
-
-    @property
-    def manifest(self) -> Path:
-        """The environment before and after, versions, seed, command line."""
-        return self.path / "manifest.json"
-
-    @property
-    def topology(self) -> Path:
-        """The topology as resolved."""
-        return self.path / "topology.yaml"
-
-    @property
-    def profile(self) -> Path:
-        """The profile as resolved."""
-        return self.path / "profile.yaml"
-
-    @property
-    def events(self) -> Path:
-        """The log of events with their times."""
-        return self.path / "events.jsonl"
-
-    @property
-    def report(self) -> Path:
-        """The HTML page."""
-        return self.path / "report.html"
-
-    @property
-    def summary(self) -> Path:
-        """Findings and verdicts for other programs."""
-        return self.path / "summary.json"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = path / "campaign.sqlite"
+        self.manifest = path / "manifest.json"  # environment before and after, versions, seed, command line
+        self.topology = path / "topology.yaml"  # as resolved
+        self.profile = path / "profile.yaml"  # as resolved
+        self.events = path / "events.jsonl"
+        self.report = path / "report.html"
+        self.summary = path / "summary.json"  # findings and verdicts for other programs
+        self.captures = path / "captures"  # captures that are being read or are kept
+        self._lock = path / ".lock"
+        beside_store = (path / f"{self.store.name}-{end}" for end in ("wal", "shm", "journal"))
+        # The files of a campaign that are written before its manifest.
+        self._first_files = (self._lock, self.captures, self.topology, self.profile, self.store, *beside_store)
 
     def keep_console(self, uut: str, log: str) -> None:
         """Store the console output of a UUT that failed, in place of an earlier one; an empty log is not stored.
@@ -81,32 +57,20 @@ class ResultDirectory:
             except OSError as error:
                 raise TestbedError(f"{consoles}: cannot be written: {error.strerror}") from error
 
-    @property
-    def captures(self) -> Path:
-        """The directory of captures that are being read or are kept."""
-        return self.path / "captures"
-
     def refuse_existing(self) -> None:
         """Raise UsageError if the path exists, unless it only contains the remains of a start that was killed."""
         try:
-            taken = self.path.exists() and (not self.path.is_dir() or self._is_begun())
+            is_taken = self.path.exists() and (not self.path.is_dir() or self._is_begun())
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be used: {error.strerror}; name another with -o") from error
-        if taken:
+        if is_taken:
             go_on = f"go on with `netbench resume {self.path}`, or " if self.manifest.exists() else ""
             raise UsageError(f"{self.path}: is there already; {go_on}name another with -o")
 
     def _is_begun(self) -> bool:
         """Return True if it contains more than the first files of a campaign without trials or manifest."""
-        others = [path for path in self.path.iterdir() if path not in self._beginnings and not is_temporary(path)]
+        others = [path for path in self.path.iterdir() if path not in self._first_files and not is_temporary(path)]
         return bool(others) or (self.captures.is_dir() and any(self.captures.iterdir())) or not is_empty(self.store)
-
-    @property
-    def _beginnings(self) -> tuple[Path, ...]:
-        """The files of a campaign that are written before its manifest."""
-        store = self.store
-        beside_store = (store.with_name(f"{store.name}-{end}") for end in ("wal", "shm", "journal"))
-        return (self._lock, self.captures, self.topology, self.profile, store, *beside_store)
 
     @contextmanager
     def created(self, topology: Topology, profile: Profile, manifest: dict[str, Any]) -> Iterator[None]:
@@ -129,7 +93,7 @@ class ResultDirectory:
         with lock:
             self.refuse_existing()  # another run may have been first
             try:
-                self._remove_beginnings()
+                self._remove_first_files()
                 self.captures.mkdir()
                 write_atomically(self.topology, _as_yaml(topology))
                 write_atomically(self.profile, _as_yaml(profile))
@@ -137,7 +101,7 @@ class ResultDirectory:
                 self.write_manifest(manifest)
             except BaseException as error:  # Ctrl-C too: half a directory can be neither resumed nor reused
                 with suppress(OSError):  # the cause is raised below
-                    self._remove_beginnings()
+                    self._remove_first_files()
                     self._lock.unlink()
                     _remove_empty(new)
                 if isinstance(error, OSError):
@@ -145,17 +109,13 @@ class ResultDirectory:
                 raise
             yield
 
-    def _remove_beginnings(self) -> None:
+    def _remove_first_files(self) -> None:
         remove_temporary_files(self.path)
-        for path in self._beginnings:
+        for path in self._first_files:
             if path.is_dir():
                 path.rmdir()  # the directory of captures, which is still empty
             elif path != self._lock:
                 path.unlink(missing_ok=True)
-
-    @property
-    def _lock(self) -> Path:
-        return self.path / ".lock"
 
     def lock(self) -> AbstractContextManager[IO[str]]:
         """Return a context manager that locks the directory; TestbedError if another process is working on it."""
@@ -183,10 +143,9 @@ class ResultDirectory:
             raise UsageError(
                 f"{self.path}: is no result directory of `netbench run`: manifest.json: {error.strerror}"
             ) from error
-        except ValidationError as error:
-            raise UsageError(f"{self.manifest}: is damaged: {first_problem(error)}") from error
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"{self.manifest}: is damaged: {error}") from error
+            problem = first_problem(error) if isinstance(error, ValidationError) else error
+            raise UsageError(f"{self.manifest}: is damaged: {problem}") from error
         return manifest
 
     @contextmanager
@@ -196,13 +155,13 @@ class ResultDirectory:
         UsageError if the event log shows that it contained more trials than now. SQLite does not report the loss of
         trials whose write-ahead log is missing or damaged.
         """
-        stored = told_of(self.events)  # before the store is read: a campaign may be adding to both
+        logged = stored_trials(self.events)  # before the store is read: a campaign may be adding to both
         with closing(opened(self.store)) as store:
-            held = len(store.keys())
-            if held < stored:
+            stored = len(store)
+            if stored < logged:
                 raise UsageError(
-                    f"{self.store}: {stored} trials were stored and it holds {held}: {self.store.name}-wal, which had "
-                    "the latest, is missing or damaged; put it back"
+                    f"{self.store}: {logged} trials were stored and it holds {stored}: {self.store.name}-wal, which "
+                    "had the latest, is missing or damaged; put it back"
                 )
             yield store
 
@@ -212,9 +171,9 @@ class ResultDirectory:
         Without `counters` trials are read faster; the sums of the counters are included in any case.
         """
         manifest = self.read_manifest()
-        trials = StoredTrials(self.store, counters)
+        trials, searches = StoredTrials(self.store, counters), SEARCHES.of(manifest)
         with self.complete_store(Store.read) as store:
-            planned, searches, done = manifest["planned_trials"], searches_of(manifest), store.keys()
+            planned, keys = manifest["planned_trials"], set(store)
             maxima = MaximumSearch()
             # A search that is part of the trials found the maxima, and only shared-idle has one. Replayed loads refer
             # to maxima of another campaign.
@@ -222,9 +181,9 @@ class ResultDirectory:
             if planned is not None and not is_replay and any(store.trials(scenario=SHARED_IDLE, counters=False)):
                 for trial in trials:
                     maxima.add(trial)
-            found_maxima = [maximum_of(search) for search in searches if search.for_maxima]
+            from_searches = (maximum_of(search) for search in searches if search.for_maxima)
             if planned is None and (after := manifest.get("planned_after_search")):
-                planned = max(after + sum(map(key_finds_maximum, done)), len(done))  # results may require more trials
+                planned = max(after + sum(map(key_finds_maximum, keys)), len(keys))  # results may require more trials
             return CampaignResults(
                 topology=manifest["topology"],
                 profile=manifest["profile"],
@@ -234,14 +193,14 @@ class ResultDirectory:
                 warnings=store.warnings(),
                 manifest=manifest,
                 facts=store.facts(),
-                maxima=(*maxima.referred_to(), *(maximum for maximum in found_maxima if maximum is not None)),
-                ended_sweeps=ended_sweeps_of(manifest),
+                maxima=(*maxima.referred_to(), *(maximum for maximum in from_searches if maximum is not None)),
+                ended_sweeps=ENDED_SWEEPS.of(manifest),
                 searches=tuple(search for search in searches if not search.for_maxima),
                 maxima_searches=tuple(search for search in searches if search.for_maxima),
-                added_up=StoredCounters(self.store),
+                added_up=Stored(self.store, Store.added_up),
                 boots=store.boots(),
-                warm_ups=StoredWarmUps(self.store),
-                noise_floor=noise_floor_of(manifest),
+                warm_ups=Stored(self.store, Store.warm_ups),
+                noise_floor=NOISE_FLOOR.of(manifest),
             )
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,14 +13,12 @@ from netbench.model.events import Event, TrialFinished, TrialStored
 from netbench.model.foreign_text import json_of
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 
+_STORED = f'"kind": "{TrialStored.kind}"'.encode()
 
-def told_of(path: Path) -> int:
+
+def stored_trials(path: Path) -> int:
     """Return the number of stored trials by the log, which may lag behind by one; 0 without a log."""
-    try:
-        with path.open("rb") as file:
-            return sum(_STORED in line for line in file)
-    except OSError:
-        return 0
+    return sum(_STORED in line for line in _lines(path))
 
 
 def attempts_without_result(path: Path) -> dict[str, list[tuple[Reason, ...]]]:
@@ -27,25 +27,32 @@ def attempts_without_result(path: Path) -> dict[str, list[tuple[Reason, ...]]]:
     The log does not record the streams of reasons.
     """
     attempts: dict[str, list[tuple[Reason, ...]]] = {}
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        return {}
-    for line in lines:
+    for line in _lines(path):
         try:
             event = json.loads(line)
             if event["kind"] == TrialStored.kind:
                 attempts.pop(event["key"], None)
             elif event["kind"] == TrialFinished.kind and event["verdict"] == Verdict.INVALID.value:
-                parts = (why.partition(": ") for why in event["reasons"])
-                reasons = tuple(Reason(ReasonKind(kind), "", detail) for kind, _, detail in parts)
+                reasons = tuple(map(_reason, event["reasons"]))
                 attempts.setdefault(event["key"], []).append(reasons)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # damaged, or cut when killed
             continue
     return attempts
 
 
-_STORED = f'"kind": "{TrialStored.kind}"'.encode()
+def reason_entry(reason: Reason) -> str:
+    """Return the entry of a reason in the log: its kind, and its detail."""
+    return f"{reason.kind.value}: {reason.detail}"
+
+
+def _reason(entry: str) -> Reason:
+    kind, _, detail = entry.partition(": ")
+    return Reason(ReasonKind(kind), "", detail)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with suppress(OSError), path.open("rb") as file:
+        yield from file
 
 
 class EventLog:
@@ -59,8 +66,10 @@ class EventLog:
         line = json_of({"time_ns": time.time_ns(), "kind": event.kind, **asdict(event)}, default=str)
         try:
             with self._path.open("a+b") as file:
-                if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read())[1] != b"\n":
-                    file.write(b"\n")
+                if file.seek(0, os.SEEK_END):
+                    file.seek(-1, os.SEEK_END)
+                    if file.read() != b"\n":
+                        file.write(b"\n")
                 file.write(line.encode() + b"\n")
         except OSError as error:
             raise TestbedError(f"{self._path}: cannot be written: {error.strerror}") from error

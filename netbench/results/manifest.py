@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
@@ -21,6 +20,38 @@ from netbench.model.selftest_record import SelftestRecord
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Identities
 from netbench.model.topology import Topology
+
+Value = TypeVar("Value")
+
+
+class ManifestPart(Generic[Value]):
+    """A part of a manifest: its key, its type, and its value if it is not recorded or damaged."""
+
+    def __init__(self, key: str, adapter: TypeAdapter[Value], missing: Value) -> None:
+        self.key, self.adapter, self.missing = key, adapter, missing
+
+    def of(self, manifest: Mapping[str, Any]) -> Value:
+        """Return the value in a manifest."""
+        try:
+            return self.adapter.validate_python(manifest.get(self.key, self.missing))
+        except ValidationError:
+            return self.missing
+
+    def put(self, manifest: Mapping[str, Any], value: Value) -> dict[str, Any]:
+        """Return the manifest with this value."""
+        return {**manifest, self.key: plain_value(self.adapter, value)}
+
+
+# Sources, sinks and hosts, in order of time.
+IDENTITIES = ManifestPart("tester", TypeAdapter(tuple[Identities, ...]), ())
+ENDED_SWEEPS = ManifestPart("ended_sweeps", TypeAdapter(tuple[EndedSweep, ...]), ())
+SEARCHES = ManifestPart("searches", TypeAdapter(tuple[SearchResult, ...]), ())
+CEILINGS = ManifestPart("source_ceilings", TypeAdapter(tuple[SourceCeiling, ...]), ())
+# None: it could not be measured.
+NOISE_FLOOR = ManifestPart[NoiseFloor | None]("noise_floor", TypeAdapter(NoiseFloor | None), None)
+# The latest self-test of the testbed when the campaign began.
+SELFTEST = ManifestPart[SelftestRecord | None]("selftest", TypeAdapter(SelftestRecord | None), None)
+_REPLAYED_LOADS: TypeAdapter[ReplayedLoads | None] = TypeAdapter(ReplayedLoads | None)
 
 
 class Digests(BaseModel):
@@ -82,105 +113,28 @@ def begin_manifest(
         "sessions": [],
         "before": environment,
         "after": None,
-        "selftest": plain(selftest) if selftest else None,
-        **({"loads_from": plain_value(_REPLAYED, loads_from)} if loads_from else {}),
+        "selftest": plain_value(SELFTEST.adapter, selftest),
+        **({"loads_from": plain_value(_REPLAYED_LOADS, loads_from)} if loads_from else {}),
     }
+
+
+def resumed(manifest: dict[str, Any], command: Sequence[str]) -> dict[str, Any]:
+    """Return the manifest with one more session."""
+    session = {"command": list(command), "started": _now()}
+    return {**manifest, "sessions": [*manifest.get("sessions", []), session]}
+
+
+def finished(manifest: dict[str, Any], environment: dict[str, object]) -> dict[str, Any]:
+    """Return the manifest of a complete campaign, with its present environment."""
+    return {**manifest, "finished": _now(), "after": environment}
 
 
 def replayed_loads(manifest: Mapping[str, Any]) -> ReplayedLoads | None:
     """Return the rates of an earlier campaign that are replayed; None if there are none. UsageError if damaged."""
-    if manifest.get("loads_from") is None:
-        return None
     try:
-        return _REPLAYED.validate_python(manifest["loads_from"])
+        return _REPLAYED_LOADS.validate_python(manifest.get("loads_from"))
     except ValidationError as error:
         raise UsageError(f"manifest.json: loads_from: is damaged: {first_problem(error)}") from error
-
-
-_REPLAYED = TypeAdapter(ReplayedLoads)
-
-
-def with_identities(manifest: dict[str, Any], found: Identities) -> dict[str, Any]:
-    """Return the manifest with these identities of sources, sinks and hosts added, unless they equal the last ones."""
-    known = identities_of(manifest)
-    if known and replace(known[-1], since=found.since) == found:
-        return manifest
-    return {**manifest, "tester": [*manifest.get("tester", []), plain_value(_IDENTITIES, found)]}
-
-
-def identities_of(manifest: Mapping[str, Any]) -> list[Identities]:
-    """Return the identities of sources, sinks and hosts in order of time; empty if not recorded or damaged."""
-    try:
-        return [_IDENTITIES.validate_python(entry) for entry in manifest.get("tester", [])]
-    except (TypeError, ValidationError):
-        return []
-
-
-_IDENTITIES = TypeAdapter(Identities)
-
-
-def with_ended_sweep(manifest: dict[str, Any], ended: EndedSweep) -> dict[str, Any]:
-    """Return the manifest with one more sweep that ended early."""
-    return {**manifest, "ended_sweeps": [*manifest.get("ended_sweeps", []), asdict(ended)]}
-
-
-def ended_sweeps_of(manifest: Mapping[str, Any]) -> tuple[EndedSweep, ...]:
-    """Return the sweeps that ended early; empty if not recorded or damaged."""
-    try:
-        return tuple(_ENDED.validate_python(manifest.get("ended_sweeps", [])))
-    except ValidationError:
-        return ()
-
-
-_ENDED = TypeAdapter(list[EndedSweep])
-
-
-def with_searches(manifest: dict[str, Any], searches: Iterable[SearchResult]) -> dict[str, Any]:
-    """Return the manifest with these results of searches in place of earlier ones."""
-    return {**manifest, "searches": plain_value(_SEARCHES, list(searches))}
-
-
-def searches_of(manifest: Mapping[str, Any]) -> tuple[SearchResult, ...]:
-    """Return the results of searches; empty if not recorded or damaged."""
-    try:
-        return tuple(_SEARCHES.validate_python(manifest.get("searches", [])))
-    except ValidationError:
-        return ()
-
-
-_SEARCHES = TypeAdapter(list[SearchResult])
-
-
-def with_ceilings(manifest: dict[str, Any], ceilings: Iterable[SourceCeiling]) -> dict[str, Any]:
-    """Return the manifest with these ceilings of the sources in place of earlier ones."""
-    return {**manifest, "source_ceilings": plain_value(_CEILINGS, list(ceilings))}
-
-
-def ceilings_of(manifest: Mapping[str, object]) -> tuple[SourceCeiling, ...]:
-    """Return the ceilings of the sources; empty if not recorded or damaged."""
-    try:
-        return tuple(_CEILINGS.validate_python(manifest.get("source_ceilings", [])))
-    except ValidationError:
-        return ()
-
-
-_CEILINGS = TypeAdapter(list[SourceCeiling])
-
-
-def with_noise_floor(manifest: dict[str, Any], found: NoiseFloor | None) -> dict[str, Any]:
-    """Return the manifest with the noise floor of the host; None: it could not be measured."""
-    return {**manifest, "noise_floor": None if found is None else asdict(found)}
-
-
-def noise_floor_of(manifest: Mapping[str, Any]) -> NoiseFloor | None:
-    """Return the noise floor of the host; None if it was not measured or is damaged."""
-    try:
-        return _NOISE_FLOOR.validate_python(manifest.get("noise_floor"))
-    except ValidationError:
-        return None
-
-
-_NOISE_FLOOR = TypeAdapter(NoiseFloor)
 
 
 def digests(topology: Topology, profile: Profile) -> dict[str, dict[str, str]]:
@@ -188,45 +142,24 @@ def digests(topology: Topology, profile: Profile) -> dict[str, dict[str, str]]:
     return {
         name: {
             key: hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
-            for key, value in _leaves(plain(model, exclude_none=True))
+            for key, value in leaves(plain(model, exclude_none=True))
         }
         for name, model in (("topology", topology), ("profile", profile))
     }
 
 
-def _leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
+def leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
     """Yield each value that is neither a list nor a mapping with entries, with its dotted key."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if not inner:
         yield key, value
     for name, child in inner:
-        yield from _leaves(child, f"{key}.{name}" if key else str(name))
+        yield from leaves(child, f"{key}.{name}" if key else str(name))
 
 
 def first_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | None:
     """Return the first key whose digests differ; None if all are equal."""
     return next((key for key in (*one, *other) if one.get(key) != other.get(key)), None)
-
-
-def selftest_of(manifest: Mapping[str, Any]) -> SelftestRecord | None:
-    """Return the self-test to which a campaign refers; None if there is none or it is damaged."""
-    try:
-        return SelftestRecord.model_validate(manifest.get("selftest"))
-    except ValidationError:
-        return None
-
-
-def resumed(manifest: dict[str, Any], command: Sequence[str]) -> dict[str, Any]:
-    """Return the manifest with one more session."""
-    return {
-        **manifest,
-        "sessions": [*manifest.get("sessions", []), {"command": list(command), "started": _now()}],
-    }
-
-
-def finished(manifest: dict[str, Any], environment: dict[str, object]) -> dict[str, Any]:
-    """Return the manifest of a complete campaign, with its present environment."""
-    return {**manifest, "finished": _now(), "after": environment}
 
 
 def _now() -> str:

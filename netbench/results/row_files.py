@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.results.atomic import file_written_atomically
-from netbench.results.manifest import ceilings_of
+from netbench.results.manifest import CEILINGS
 from netbench.results.rows import (
     GROUP_COLUMNS,
     STREAM_COLUMNS,
@@ -51,7 +51,7 @@ def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | N
 
 def trial_rows(results: CampaignResults) -> Iterable[Row]:
     """Return one row per trial and stream, with the columns of `STREAM_COLUMNS`."""
-    return stream_rows(results.trials, results.boots, results.facts, results.warm_ups, ceilings_of(results.manifest))
+    return stream_rows(results.trials, results.boots, results.facts, results.warm_ups, CEILINGS.of(results.manifest))
 
 
 def _csv(columns: Sequence[ExportColumn[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:

@@ -4,9 +4,9 @@ import resource
 import sqlite3
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import overload
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -20,7 +20,7 @@ from netbench.model.frame_mix import mean_bytes
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.model.virtualisation import Virtualisation
-from netbench.results.counters import Counters, added_up, without_counters
+from netbench.results.counters import Counters, added_up
 
 # The version of the tables and of the documents in them. Until netbench 1.0 there is no migration: a store can only be
 # read by the version of netbench that wrote it.
@@ -54,8 +54,11 @@ _TRIAL = TypeAdapter(TrialResult)
 _MOST_KNOWN = 4096  # shared values in memory at a time, while trials are read
 
 
-class Store:
-    """The trials of one campaign on disk."""
+class Store(Mapping[str, TrialResult]):
+    """The trials of one campaign on disk, by key; each is read on access, and none stays in memory.
+
+    UsageError at a damaged trial.
+    """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -102,30 +105,17 @@ class Store:
     def add(self, trial: TrialResult) -> None:
         """Commit one trial, completely or not at all; TestbedError if it cannot be written (a full disk)."""
         spec = trial.spec
-        counters = Counters.of(trial)
-        columns = {
-            "key": spec.key,
-            "plan_index": spec.index,
-            "uut": spec.uut,
-            "scenario": spec.scenario,
-            "frame_size": round(mean_bytes(spec.frame_size)),  # the document has the sizes of a mix
-            "repetition": spec.repetition,
-            "boot": trial.boot,
-            "verdict": trial.verdict.value,
-            "growths": counters.growths,
-            "document": _document(trial),
-        }
+        # The document has the sizes of a mix.
+        cell = spec.key, spec.index, spec.uut, spec.scenario, round(mean_bytes(spec.frame_size)), spec.repetition
         with self._writing() as db:
-            columns["counted"] = _counted(db, counters)
-            marks = ", ".join(f":{name}" for name in columns)
-            db.execute(f"INSERT INTO trials ({', '.join(columns)}) VALUES ({marks})", columns)
+            values = *cell, trial.boot, *_measured(db, trial)
+            db.execute("INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def replace(self, trial: TrialResult) -> None:
         """Replace the result of a stored trial; TestbedError if it cannot be written."""
-        counters = Counters.of(trial)
         with self._writing() as db:
-            values = trial.verdict.value, _counted(db, counters), counters.growths, _document(trial), trial.spec.key
-            db.execute("UPDATE trials SET verdict = ?, counted = ?, growths = ?, document = ? WHERE key = ?", values)
+            query = "UPDATE trials SET verdict = ?, counted = ?, growths = ?, document = ? WHERE key = ?"
+            db.execute(query, (*_measured(db, trial), trial.spec.key))
 
     def keep_warnings(self, warnings: Sequence[CampaignWarning]) -> None:
         """Store warnings; a warning that is stored already is not repeated."""
@@ -184,18 +174,22 @@ class Store:
                 for number, document in db.execute(query):
                     yield WarmUpTrial(number, _TRIAL.validate_json(document, strict=True))
 
-    def keys(self) -> set[str]:
-        """Return the keys of the finished trials."""
+    def __getitem__(self, key: str) -> TrialResult:
         with self._reading() as db:
-            return {key for (key,) in db.execute("SELECT key FROM trials")}
+            row = db.execute(f"SELECT {_WHOLE} WHERE key = ?", (key,)).fetchone()
+            if row is not None:
+                return _with_counters(*row)
+        raise KeyError(key)
 
-    def has(self, key: str) -> bool:
-        """Return True if a trial is finished."""
+    def __contains__(self, key: object) -> bool:
         with self._reading() as db:
             return db.execute("SELECT 1 FROM trials WHERE key = ?", (key,)).fetchone() is not None
 
-    def count(self) -> int:
-        """Return the number of finished trials."""
+    def __iter__(self) -> Iterator[str]:
+        with self._reading() as db:
+            yield from [key for (key,) in db.execute("SELECT key FROM trials")]
+
+    def __len__(self) -> int:
         with self._reading() as db:
             return int(db.execute("SELECT count(*) FROM trials").fetchone()[0])
 
@@ -205,12 +199,6 @@ class Store:
             tables = ["trials", *(["warm_up_trials"] if _has_warm_ups(db) else [])]
             boots = [db.execute(f"SELECT coalesce(max(boot), 0) FROM {table}").fetchone()[0] for table in tables]
             return int(max(boots))
-
-    def trial(self, key: str) -> TrialResult:
-        """Return one trial; UsageError if it is missing or the file is damaged."""
-        with self._reading() as db:
-            query = f"SELECT {_WHOLE} WHERE key = ?"
-            return _with_counters(*db.execute(query, (key,)).fetchone())
 
     def trials(
         self, *, uut: str | None = None, scenario: str | None = None, counters: bool = True
@@ -274,18 +262,19 @@ def _has_warm_ups(db: sqlite3.Connection) -> bool:
 
 
 def _document(trial: TrialResult) -> str:
-    return document_of(_TRIAL, without_counters(trial))
+    return document_of(_TRIAL, replace(trial, guests=tuple(guest.without_counters for guest in trial.guests)))
 
 
 def _with_counters(document: str, places: str, growths: str) -> TrialResult:
     return Counters(places, growths).given_to(_TRIAL.validate_json(document, strict=True))
 
 
-def _counted(db: sqlite3.Connection, counters: Counters) -> int:
-    """Return the row of the places of these counters; the row is added if it is missing."""
+def _measured(db: sqlite3.Connection, trial: TrialResult) -> tuple[str, int, str, str]:
+    """Return the columns `verdict`, `counted`, `growths` and `document`; a missing row of counters is added."""
+    counters = Counters.of(trial)
     db.execute("INSERT OR IGNORE INTO counters (places) VALUES (?)", (counters.places,))
-    ((place,),) = db.execute("SELECT id FROM counters WHERE places = ?", (counters.places,))
-    return int(place)
+    ((row,),) = db.execute("SELECT id FROM counters WHERE places = ?", (counters.places,))
+    return trial.verdict.value, row, counters.growths, _document(trial)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -350,51 +339,33 @@ def is_empty(path: Path) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTrials(Sequence[TrialResult]):
-    """The trials of a store in plan order, read again on each iteration: none stays in memory.
+Item = TypeVar("Item")
 
-    They have no counters unless `counters` is True. UsageError as in `Store.read` and `Store.trials`.
+
+@dataclass(frozen=True, slots=True)
+class Stored(Iterable[Item]):
+    """Items that are read from a store again on each iteration: none stays in memory.
+
+    UsageError as in `Store.read` and `Store.trials`.
     """
 
     path: Path
-    counters: bool = True
+    read: Callable[[Store], Iterator[Item]]
 
-    def __iter__(self) -> Iterator[TrialResult]:
+    def __iter__(self) -> Iterator[Item]:
         with closing(Store.read(self.path)) as store:
-            yield from store.trials(counters=self.counters)
+            yield from self.read(store)
+
+
+class StoredTrials(Stored[TrialResult], Sequence[TrialResult]):
+    """The trials of a store in plan order, with their counters if `counters` is True."""
+
+    def __init__(self, path: Path, counters: bool = True) -> None:
+        super().__init__(path, lambda store: store.trials(counters=counters))
 
     def __len__(self) -> int:
         with closing(Store.read(self.path)) as store:
-            return store.count()
+            return len(store)
 
-    @overload
-    def __getitem__(self, place: int) -> TrialResult: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> tuple[TrialResult, ...]: ...
-
-    def __getitem__(self, place: int | slice) -> TrialResult | tuple[TrialResult, ...]:
+    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401 - a trial, or several for a slice
         return tuple(self)[place]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredCounters(Iterable[tuple[TrialResult, int]]):
-    """The items of `Store.added_up`, read again each time; UsageError as in `Store.read` and `Store.trials`."""
-
-    path: Path
-
-    def __iter__(self) -> Iterator[tuple[TrialResult, int]]:
-        with closing(Store.read(self.path)) as store:
-            yield from store.added_up()
-
-
-@dataclass(frozen=True, slots=True)
-class StoredWarmUps(Iterable[WarmUpTrial]):
-    """The items of `Store.warm_ups`, read again each time; UsageError as in `Store.read` and `Store.trials`."""
-
-    path: Path
-
-    def __iter__(self) -> Iterator[WarmUpTrial]:
-        with closing(Store.read(self.path)) as store:
-            yield from store.warm_ups()

@@ -10,8 +10,8 @@ from netbench.search.methods import Bounds, Goal, Measured
 _USUAL_QUEUE = 1000
 # A queue is detected if at least this part of the frames above the limit arrived after the end of sending.
 _SEEN_PART = 0.5
-# The UUT is unstable if at least this part of the trials at a load contradicts the bounds.
-_CONTRARY_PART = 1 / 3
+# The UUT is unstable if at least this part of the trials at a load, and two of them, contradict the bounds.
+_CONTRARY_PART, _FEWEST_CONTRARY = 1 / 3, 2
 
 
 def contradiction(trials: Sequence[Measured], goal: Goal, width: float, bounds: Bounds) -> str:
@@ -22,17 +22,17 @@ def contradiction(trials: Sequence[Measured], goal: Goal, width: float, bounds: 
     """
     if goal.loss_ratio is None:
         return ""
-    lower = bounds.lower
-    for load in sorted({trial.load_fps for trial in trials}):
+    lowest = 0.0 if bounds.lower is None else bounds.lower * (1 - 2 * width)
+    for load in sorted({trial.load_fps for trial in trials if trial.load_fps < lowest}):
         met = [goal.is_met_by(trial) for trial in trials if trial.load_fps == load and not trial.limited_by]
         bad = met.count(False)
-        if lower is not None and load < lower * (1 - 2 * width) and _counts(bad, met):
+        if bad >= _FEWEST_CONTRARY and bad >= _CONTRARY_PART * len(met):
             return f"{bad} of {len(met)} trials at {load:,.0f} frames/s lost more, though that is below the bounds"
     above = above_upper(trials, goal, width, bounds)
     if not above:
         return ""
-    loads = [trial.load_fps for trial in above]
-    at = f"{min(loads):,.0f}" if min(loads) == max(loads) else f"{min(loads):,.0f} to {max(loads):,.0f}"
+    loads = sorted(trial.load_fps for trial in above)
+    at = f"{loads[0]:,.0f}" if loads[0] == loads[-1] else f"{loads[0]:,.0f} to {loads[-1]:,.0f}"
     return (
         f"{len(above)} {'trial' if len(above) == 1 else 'trials'} at {at} frames/s met the goal, though the upper "
         f"bound is {bounds.upper:,.0f} frames/s"
@@ -49,21 +49,16 @@ def above_upper(trials: Sequence[Measured], goal: Goal, width: float, bounds: Bo
     upper = bounds.upper
     if upper is None or goal.loss_ratio is None:
         return []
-    missed = [
-        trial.duration_s
-        for trial in trials
-        if trial.is_at(upper) and not trial.limited_by and not goal.is_met_by(trial)
-    ]
-    longest_s = max(missed, default=0.0)
+    missed = (trial for trial in trials if trial.is_at(upper) and not trial.limited_by and not goal.is_met_by(trial))
+    longest_s = max((trial.duration_s for trial in missed), default=0.0)
     contrary = []
     for trial in trials:
-        if trial.load_fps <= upper * (1 + 2 * width) or not goal.is_met_by(trial):
-            continue
-        part = trial.duration_s / longest_s if longest_s else inf
-        queued = (trial.load_fps - upper) * trial.duration_s / (1 - part) if part < 1 else inf
-        excess = (trial.load_fps - upper) * trial.duration_s
-        if queued > _USUAL_QUEUE and trial.buffered < _SEEN_PART * excess:
-            contrary.append(trial)
+        if trial.load_fps > upper * (1 + 2 * width) and goal.is_met_by(trial):
+            part = trial.duration_s / longest_s if longest_s else inf
+            excess = (trial.load_fps - upper) * trial.duration_s
+            queued = excess / (1 - part) if part < 1 else inf
+            if queued > _USUAL_QUEUE and trial.buffered < _SEEN_PART * excess:
+                contrary.append(trial)
     return contrary
 
 
@@ -72,18 +67,9 @@ def disagreement(same: Sequence[SearchResult]) -> str:
     known = [result for result in same if result.state not in (SearchState.SEARCHING, SearchState.FAILED)]
     if len(known) < 2:
         return ""
-    width = known[0].width
+    width, limits = known[0].width, [result.lower_fps or 0.0 for result in known]
     # Each result is accurate within its own width. A result "≥" has no upper end, and "<" no lower one.
-    ends = [
-        inf if result.state is SearchState.AT_LEAST else (result.upper_fps or 0.0) * (1 + width) for result in known
-    ]
-    begins = [(result.lower_fps or 0.0) * (1 - width) for result in known]
-    if max(begins) <= min(ends):
+    uppers = [inf if result.state is SearchState.AT_LEAST else result.upper_fps or 0.0 for result in known]
+    if max(limits) * (1 - width) <= min(uppers) * (1 + width):
         return ""
-    limits = [result.lower_fps or 0.0 for result in known]
     return f"{len(known)} searches ended between {min(limits):,.0f} and {max(limits):,.0f} frames/s"
-
-
-def _counts(contrary: int, trials: Sequence[bool]) -> bool:
-    """Return True if so many contrary trials are more than a passing disturbance."""
-    return contrary >= 2 and _CONTRARY_PART * len(trials) <= contrary

@@ -1,9 +1,10 @@
 """Converts the result of a trial into the measurement of a search."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import ceil
 from statistics import fmean
+from typing import TypeVar
 
 from netbench.model.counts import StreamCounts
 from netbench.model.search import SearchedStream
@@ -11,6 +12,8 @@ from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.search.methods import Goal, Measured
+
+Number = TypeVar("Number", int, float)
 
 # Causes that may have passed when the trial is repeated. Counts of such a trial are not attributed to the UUT.
 _PASSING = frozenset(
@@ -23,20 +26,14 @@ _PASSING = frozenset(
     }
 )
 # A trial with one of these is no evidence of the rate of the sources. Failures of a sink or a UUT do not matter here.
-_OF_THE_SOURCE = frozenset(
-    {
-        ReasonKind.UNEVEN_PACING,
-        ReasonKind.TESTER_DISTURBED,
-        ReasonKind.SOURCES_APART,
-        ReasonKind.CLOCK_SET,
-        ReasonKind.GENERATOR_ERRORS,
-        ReasonKind.GENERATOR_FAILED,
-        ReasonKind.NOTHING_SENT,
-        ReasonKind.LINK_DOWN,
-        ReasonKind.LINK_CHANGED,
-        ReasonKind.HOST_LOST,
-    }
-)
+_OF_THE_SOURCE = (_PASSING - {ReasonKind.NEIGHBOUR_STOPPED_EARLY}) | {
+    ReasonKind.GENERATOR_ERRORS,
+    ReasonKind.GENERATOR_FAILED,
+    ReasonKind.NOTHING_SENT,
+    ReasonKind.LINK_DOWN,
+    ReasonKind.LINK_CHANGED,
+    ReasonKind.HOST_LOST,
+}
 # A source sends so many frames, or those due in so many seconds, back to back even if it is not late.
 _USUAL_BURST, _USUAL_BURST_S = 4, 60e-6
 # A source that was later than this at the end of sending sent its last frames after it, however few they are.
@@ -45,15 +42,14 @@ _USUAL_LATENESS_S = 1e-3
 
 def unmeasured(result: TrialResult) -> str:
     """Return why a trial measured nothing at all, such as that the UUT did not come up; else empty."""
-    if failed(result) or (result.streams and any(counts.sent_frames for counts in result.streams)):
+    if failed(result) or any(counts.sent_frames for counts in result.streams):
         return ""
     return _reason_text(result.reasons[0]) if result.reasons else "nothing was sent"
 
 
 def failed(result: TrialResult) -> str:
     """Return how the UUT failed in a trial that began; empty if it did not fail or was never up."""
-    why = [_reason_text(reason) for reason in result.reasons if reason.kind is ReasonKind.UUT_FAILED]
-    return why[0] if why and (result.boot or result.streams) else ""
+    return _first(result, frozenset({ReasonKind.UUT_FAILED})) if result.boot or result.streams else ""
 
 
 def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()) -> Measured:
@@ -66,66 +62,61 @@ def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()
     sources continue for a while to send late frames. If a source fell short by itself within the profile's tolerance,
     the offered load counts. An invalid trial shows that the tester cannot offer this load, unless the UUT failed.
     """
-    streams, spec = result.streams, result.spec
+    streams, spec, failure = result.streams, result.spec, failed(result)
     offered = sum(counts.sent_frames for counts in streams)
-    lost = [counts.lost_frames for counts in streams]
-    fails = failed(result)
+    lost = [counts.lost_frames for counts in streams if counts.lost_frames is not None]
     invalid = [reason for reason in result.reasons if reason.kind.verdict is Verdict.INVALID]
-    limits = [_reason_text(reason) for reason in invalid]
-    known = [frames for frames in lost if frames is not None]
-    if len(known) < len(lost):
-        limits.append("the number of lost frames is unknown")
-    if any(frames > 0 for frames in known):  # it may be the tester's loss
-        limits += [_reason_text(reason) for reason in result.reasons if reason.kind is ReasonKind.TESTER_LIMITED]
+    limits: list[str] = []
     inconclusive = ""
-    if not fails:
-        inconclusive = _disturbed(result) or ("" if limits or spec.benchmark else _short(result, width))
+    if not failure:
+        limits = list(map(_reason_text, invalid))
+        if len(lost) < len(streams):
+            limits.append("the number of lost frames is unknown")
+        if any(frames > 0 for frames in lost):  # it may be the tester's loss
+            limits += [_reason_text(reason) for reason in result.reasons if reason.kind is ReasonKind.TESTER_LIMITED]
+        inconclusive = _first(result, _PASSING) or ("" if limits or spec.benchmark else _shortfall(result, width))
         limits += [inconclusive] if inconclusive else []
+    if failure:
+        planned = 0 if spec.load.kind is LoadKind.MAX else round(spec.load.value * spec.duration_s) * len(spec.streams)
+        intended, forwarded = max(1, planned), 0
+    else:
+        intended = sum(_intended(counts, result.is_saturated, width) for counts in streams)
+        forwarded = offered - sum(max(0, frames) for frames in lost)
     delays = [counts.delay for counts in streams if counts.delay is not None]
-    refused = next((counts.delay_refused for counts in streams if counts.delay_refused), "")
-    planned = round(spec.load.value * spec.duration_s) * len(spec.streams) if spec.load.kind is not LoadKind.MAX else 0
+    throughputs = [counts.throughput_fps for counts in streams if counts.throughput_fps is not None]
     measured = Measured(
         duration_s=spec.duration_s,
         load_fps=spec.load.value,
         offered_fps=fmean(counts.offered_fps or 0.0 for counts in streams) if streams else 0.0,
-        intended=max(1, planned) if fails else sum(_intended(counts, result.is_saturated, width) for counts in streams),
+        intended=intended,
         offered=offered,
-        forwarded=0 if fails else offered - sum(max(0, frames) for frames in known),
+        forwarded=forwarded,
         buffered=sum(counts.window.buffered_frames for counts in streams if counts.window),
-        limited_by=limits[0] if limits and not fails else "",
-        is_short=bool(invalid) and not fails and invalid[0].kind is ReasonKind.OFFERED_OUT_OF_TOLERANCE,
+        limited_by=limits[0] if limits else "",
+        is_short=bool(limits and invalid) and invalid[0].kind is ReasonKind.OFFERED_OUT_OF_TOLERANCE,
         inconclusive=inconclusive,
-        source_fault=next((_reason_text(reason) for reason in result.reasons if reason.kind in _OF_THE_SOURCE), ""),
-        failed=fails,
+        source_fault=_first(result, _OF_THE_SOURCE),
+        failed=failure,
         attempts=result.attempt,
         delay=max(delays, key=lambda delay: delay.median_ns or 0) if delays else None,
-        delay_refused=refused,
-        last_missing=max(
-            (counts.last_missing_frame for counts in streams if counts.last_missing_frame is not None), default=None
-        ),
-        longest_missing=max(
-            (run for counts in streams if (run := counts.longest_loss_run_frames) is not None), default=None
-        ),
-        silent_s=max((seconds for counts in streams if (seconds := _silent_s(counts)) is not None), default=None),
-        throughput_fps=_throughput(streams),
-        each=tuple(map(_one_of_several, streams)) if len(streams) > 1 else (),
+        delay_refused=next((counts.delay_refused for counts in streams if counts.delay_refused), ""),
+        last_missing=_largest(counts.last_missing_frame for counts in streams),
+        longest_missing=_largest(counts.longest_loss_run_frames for counts in streams),
+        silent_s=_largest(map(_silent_s, streams)),
+        throughput_fps=fmean(throughputs) if throughputs and len(throughputs) == len(streams) else None,
+        each=tuple(map(_searched_stream, streams)) if len(streams) > 1 else (),
     )
     if measured.limited_by or measured.failed or spec.benchmark:
         return measured
-    cause = _explained(result, measured, goals)
-    return replace(measured, limited_by=cause, inconclusive=cause) if cause else measured
+    cause = _explanation(result, measured, goals)
+    return replace(measured, limited_by=cause, inconclusive=cause)
 
 
-def _disturbed(result: TrialResult) -> str:
-    """Return why the trial must be repeated: the disturbance of the tester; empty if there was none."""
-    return next((_reason_text(reason) for reason in result.reasons if reason.kind in _PASSING), "")
-
-
-def _short(result: TrialResult, width: float) -> str:
+def _shortfall(result: TrialResult, width: float) -> str:
     """Return by how much the sources fell short by themselves, as text; empty if that is within the width."""
     for counts in result.streams:
         intended = counts.intended_frames
-        if intended and result.spec.catch_up is not None and not _is_held_up(counts, result.is_saturated, width):
+        if intended and result.spec.catch_up is not None and not _pushed_back(counts, result.is_saturated, width):
             short = 1 - counts.sent_frames / intended
             if short > width:
                 late = f"the source was up to {counts.max_lateness_s * 1e3:,.1f} ms late"
@@ -133,11 +124,21 @@ def _short(result: TrialResult, width: float) -> str:
     return ""
 
 
-def _explained(result: TrialResult, measured: Measured, goals: Sequence[Goal]) -> str:
+def _explanation(result: TrialResult, measured: Measured, goals: Sequence[Goal]) -> str:
     """Return how the tester may have caused the loss, or the queue, that misses a goal; empty if it explains less."""
-    by_source = sum(_late_frames(counts, result) for counts in result.streams)
-    by_ingress = sum(_held_frames(counts, result) for counts in result.streams)
-    overdue = sum(_overdue_frames(counts, result) for counts in result.streams)
+    if result.is_saturated:
+        return ""
+    paced = [(counts, counts.intended_fps) for counts in result.streams if counts.intended_fps is not None]
+    by_source = sum(_late_frames(counts, fps) for counts, fps in paced)
+    overdue = sum(_overdue_frames(counts, fps) for counts, fps in paced)
+    waits_s = [0.0]
+    by_ingress = 0
+    # Searches for maxima are coarse, and are not results.
+    if result.disturbance is not None and not result.spec.finds_maximum:
+        waits_s += [result.disturbance.longest_s("ingress", counts.stream) for counts in result.streams]
+        # All frames that came in at once after a wait of the ingress thread may be dropped.
+        waiting = [(ceil(fps * result.disturbance.longest_s("ingress", counts.stream)), fps) for counts, fps in paced]
+        by_ingress = sum(frames for frames, fps in waiting if frames > _usual_burst(fps))
     frames = by_source + by_ingress
     if not frames and not overdue:
         return ""
@@ -148,36 +149,35 @@ def _explained(result: TrialResult, measured: Measured, goals: Sequence[Goal]) -
     )
     if not any(goal.is_met_by(explained) and not goal.is_met_by(measured) for goal in goals):
         return ""
-    lost = measured.offered - measured.forwarded
-    late_s, cause = max(counts.max_lateness_s for counts in result.streams), "late-source"
-    if by_ingress > by_source and result.disturbance:
-        late_s = max(result.disturbance.longest_s("ingress", counts.stream) for counts in result.streams)
-        cause = "late-ingress"
-    if not lost:
+    cause, late_s = "late-source", max(counts.max_lateness_s for counts in result.streams)
+    if by_ingress > by_source:
+        cause, late_s = "late-ingress", max(waits_s)
+    if lost := measured.offered - measured.forwarded:
         return (
-            f"{cause}: {measured.buffered:,} frames arrived after the end of sending, and a delay of "
-            f"{1e3 * late_s:,.1f} ms of the tester explains up to {overdue + by_ingress:,} of them"
+            f"{cause}: {lost:,} frames were lost, and a delay of {1e3 * late_s:,.1f} ms of the tester explains up to "
+            f"{frames:,} lost frames"
         )
     return (
-        f"{cause}: {lost:,} frames were lost, and a delay of {1e3 * late_s:,.1f} ms of the tester explains up to "
-        f"{frames:,} lost frames"
+        f"{cause}: {measured.buffered:,} frames arrived after the end of sending, and a delay of "
+        f"{1e3 * late_s:,.1f} ms of the tester explains up to {overdue + by_ingress:,} of them"
     )
 
 
-def _late_frames(counts: StreamCounts, result: TrialResult) -> int:
+def _late_frames(counts: StreamCounts, fps: float) -> int:
     """Return how many frames of a stream its source sent back to back after a delay; a queue may drop all of them."""
-    fps, late_s = counts.intended_fps, _lateness_s(counts)
-    if fps is None or result.is_saturated:
+    if counts.max_burst_frames <= _usual_burst(fps):
         return 0
-    if counts.max_burst_frames <= max(_USUAL_BURST, ceil(fps * _USUAL_BURST_S)):
-        return 0
-    return max(counts.max_burst_frames, ceil(late_s * fps))  # it may have caught up several times
+    return max(counts.max_burst_frames, ceil(_lateness_s(counts) * fps))  # it may have caught up several times
 
 
-def _overdue_frames(counts: StreamCounts, result: TrialResult) -> int:
+def _overdue_frames(counts: StreamCounts, fps: float) -> int:
     """Return how many frames of a stream its source may have sent after the end of sending, because it was late."""
-    fps, late_s = counts.intended_fps, _lateness_s(counts)
-    return 0 if fps is None or result.is_saturated or late_s <= _USUAL_LATENESS_S else ceil(late_s * fps)
+    late_s = _lateness_s(counts)
+    return ceil(late_s * fps) if late_s > _USUAL_LATENESS_S else 0
+
+
+def _usual_burst(fps: float) -> int:
+    return max(_USUAL_BURST, ceil(fps * _USUAL_BURST_S))
 
 
 def _lateness_s(counts: StreamCounts) -> float:
@@ -186,19 +186,7 @@ def _lateness_s(counts: StreamCounts) -> float:
     return counts.max_lateness_s if counts.link_s is None else counts.away_s
 
 
-def _held_frames(counts: StreamCounts, result: TrialResult) -> int:
-    """Return how many frames of a stream came in at once after a wait of the ingress thread; all may be dropped.
-
-    The value is 0 in searches for maxima, which are coarse and are not results.
-    """
-    fps = counts.intended_fps
-    if fps is None or result.is_saturated or result.disturbance is None or result.spec.finds_maximum:
-        return 0
-    frames = ceil(fps * result.disturbance.longest_s("ingress", counts.stream))
-    return 0 if frames <= max(_USUAL_BURST, ceil(fps * _USUAL_BURST_S)) else frames
-
-
-def _one_of_several(counts: StreamCounts) -> SearchedStream:
+def _searched_stream(counts: StreamCounts) -> SearchedStream:
     lost = max(0, counts.lost_frames or 0)
     return SearchedStream(counts.stream, counts.reverse_of, counts.sent_frames, lost, counts.duration_s)
 
@@ -207,12 +195,12 @@ def _intended(counts: StreamCounts, saturated: bool, width: float) -> int:
     """Return the intended frames in the time that sending took, or the sent frames if the link was not the limit."""
     if counts.intended_fps is None:
         return counts.sent_frames
-    wanted = max(counts.intended_frames or 0, round(counts.intended_fps * counts.duration_s))
-    short = wanted - counts.sent_frames > width / 2 * wanted
-    return wanted if saturated or (short and _is_held_up(counts, saturated, width)) else counts.sent_frames
+    intended = max(counts.intended_frames or 0, round(counts.intended_fps * counts.duration_s))
+    is_short = intended - counts.sent_frames > width / 2 * intended
+    return intended if saturated or (is_short and _pushed_back(counts, saturated, width)) else counts.sent_frames
 
 
-def _is_held_up(counts: StreamCounts, saturated: bool, width: float) -> bool:
+def _pushed_back(counts: StreamCounts, saturated: bool, width: float) -> bool:
     """Return True if backpressure by the link is the reason why frames were not sent in time."""
     return saturated or (counts.link_s or 0.0) > width / 2 * counts.duration_s
 
@@ -225,9 +213,13 @@ def _silent_s(counts: StreamCounts) -> float | None:
     return max(0, counts.last_sent_ns - counts.last_received_ns) / 1e9
 
 
-def _throughput(streams: Sequence[StreamCounts]) -> float | None:
-    known = [counts.throughput_fps for counts in streams if counts.throughput_fps is not None]
-    return fmean(known) if known and len(known) == len(streams) else None
+def _largest(values: Iterable[Number | None]) -> Number | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _first(result: TrialResult, kinds: frozenset[ReasonKind]) -> str:
+    """Return the first reason of these kinds as text; empty if there is none."""
+    return next((_reason_text(reason) for reason in result.reasons if reason.kind in kinds), "")
 
 
 def _reason_text(reason: Reason) -> str:

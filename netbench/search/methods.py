@@ -1,13 +1,18 @@
-"""The interface between a search method and its measurements: successive trials of a duration at a load."""
+"""Search methods, and the interface to their measurements: successive trials of a duration at a load."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log2
 from statistics import fmean
 
 from netbench.model.distributions import Spread
 from netbench.model.search import SearchedStream
+
+STEP = 0.1  # of the highest load, at most (RFC 2544, section 26.3: "a maximum granularity of 10%")
+_CLEAN_IN_A_ROW = 2
+_LOST = 0.005  # from this loss ratio on, a load exceeds the forwarded rate
+_MORE = 1.005  # a higher load must forward more by this factor to be the new maximum
 
 
 class GivenUpError(Exception):
@@ -74,9 +79,9 @@ class Measured:
         few = self.buffered <= buffered * max(self.intended, self.offered)
         return self._missing(self.forwarded if few else self.forwarded - self.buffered)
 
-    def is_at(self, load_fps: float) -> bool:
+    def is_at(self, load_fps: float | None) -> bool:
         """Return True if this was the intended load of the trial."""
-        return self.load_fps == rounded(load_fps)
+        return load_fps is not None and self.load_fps == rounded(load_fps)
 
     def _missing(self, forwarded: int) -> float:
         most = max(self.intended, self.offered)
@@ -104,10 +109,14 @@ class Bounds:
 
 
 class Method(ABC):
-    """A search for all its goals between a lowest and a highest load, in frames/s of each stream."""
+    """A search for all its goals between a lowest and a highest load, in frames/s of each stream.
 
-    goals: tuple[Goal, ...]
-    width: float  # the allowed distance of the final bounds, as a part of the upper bound
+    `width` is the allowed distance of the final bounds, as a part of the upper bound. Trials last `trial_s` seconds.
+    """
+
+    def __init__(self, goals: Sequence[Goal], width: float, trial_s: float) -> None:
+        self.goals, self.width, self.trial_s = tuple(goals), width, trial_s
+        self._bounds = Bounds()
 
     @abstractmethod
     def search(self, lowest: float, highest: float, measure: Measure) -> None:
@@ -124,9 +133,9 @@ class Method(ABC):
     def expected(self) -> tuple[int, float]:
         """Return an estimate of the number of trials and of the seconds of traffic."""
 
-    @abstractmethod
     def bounds(self, goal: Goal) -> Bounds:
-        """Return the present bounds, also during search() and after it was interrupted."""
+        """Return the present bounds of a goal, also during search() and after it was interrupted."""
+        return self._bounds
 
 
 class Bisection(Method):
@@ -138,17 +147,16 @@ class Bisection(Method):
     """
 
     def __init__(self, goal: Goal, width: float, *, trial_s: float, verified: int = 1) -> None:
-        self.goals, self.width = (goal,), width
-        self._trial_s, self._verified = trial_s, verified
-        self._bounds = Bounds()
+        super().__init__((goal,), width, trial_s)
+        self._verified = verified
 
     def search(self, lowest: float, highest: float, measure: Measure) -> None:
         """Measure at the highest load, then at the lowest, then halve the interval."""
         self._bounds = Bounds()
-        if self._is_held(highest, measure) or not self._is_held(lowest, measure):
+        if self._is_met(highest, measure) or not self._is_met(lowest, measure):
             return
-        while self._upper - self._lower > self.width * self._upper:
-            self._is_held((self._lower + self._upper) / 2, measure)
+        while (self._bounds.upper or 0.0) - (self._bounds.lower or 0.0) > self.width * (self._bounds.upper or 0.0):
+            self._is_met(((self._bounds.lower or 0.0) + (self._bounds.upper or 0.0)) / 2, measure)
 
     def is_upper(self, bad: int, good: int) -> bool:
         """Return True once as many trials in a row as `verified` missed the goal."""
@@ -158,34 +166,17 @@ class Bisection(Method):
         """Count both ends and the halvings until the bounds are close enough; every second load is too high."""
         loads = 2 + ceil(log2(1 / self.width))
         trials = round(loads * (1 + self._verified) / 2)
-        return trials, trials * self._trial_s
+        return trials, trials * self.trial_s
 
-    def bounds(self, goal: Goal) -> Bounds:
-        """Return the highest load that met the goal and the lowest load that missed it."""
-        return self._bounds
-
-    @property
-    def _lower(self) -> float:
-        return self._bounds.lower or 0.0
-
-    @property
-    def _upper(self) -> float:
-        return self._bounds.upper or 0.0
-
-    def _is_held(self, load: float, measure: Measure) -> bool:
+    def _is_met(self, load: float, measure: Measure) -> bool:
         (goal,) = self.goals
         for _ in range(self._verified):
-            measured = measure(self._trial_s, load)
+            measured = measure(self.trial_s, load)
             if goal.is_met_by(measured):
-                loss_ratio = measured.loss_ratio_beyond(goal.buffered)
-                self._bounds = Bounds(load, self._bounds.upper, loss_ratio)
+                self._bounds = Bounds(load, self._bounds.upper, measured.loss_ratio_beyond(goal.buffered))
                 return True
-        self._bounds = Bounds(self._bounds.lower, load, self._bounds.loss_ratio)
+        self._bounds = replace(self._bounds, upper=load)
         return False
-
-
-STEP = 0.1  # of the highest load, at most (section 26.3: "a maximum granularity of 10%")
-_CLEAN_IN_A_ROW = 2
 
 
 class LossRate(Method):
@@ -196,25 +187,22 @@ class LossRate(Method):
     """
 
     def __init__(self, goal: Goal, *, trial_s: float) -> None:
-        self.goals, self.width = (goal,), STEP
-        self._trial_s = trial_s
-        self._bounds = Bounds()
+        super().__init__((goal,), STEP, trial_s)
 
     def search(self, lowest: float, highest: float, measure: Measure) -> None:
         """Measure from the highest load downwards."""
         self._bounds = Bounds()
         (goal,) = self.goals
-        clean: list[float] = []
+        clean = 0
         # No load below the lowest one is offered: the lowest load replaces all loads below it.
-        steps = dict.fromkeys(max(lowest, highest * (1 - step * STEP)) for step in range(round(1 / STEP)))
-        for load in steps:
-            if goal.is_met_by(measure(self._trial_s, load)):
-                clean.append(load)
-                self._bounds = Bounds(clean[0], self._bounds.upper)
+        for load in dict.fromkeys(max(lowest, highest * (1 - step * STEP)) for step in range(round(1 / STEP))):
+            if goal.is_met_by(measure(self.trial_s, load)):
+                clean += 1
+                self._bounds = replace(self._bounds, lower=self._bounds.lower or load)
             else:
-                clean = []
+                clean = 0
                 self._bounds = Bounds(None, load)
-            if len(clean) == _CLEAN_IN_A_ROW:
+            if clean == _CLEAN_IN_A_ROW:
                 return
 
     def is_upper(self, bad: int, good: int) -> bool:
@@ -223,28 +211,21 @@ class LossRate(Method):
 
     def expected(self) -> tuple[int, float]:
         """Count all loads, which is the maximum."""
-        trials = round(1 / STEP)
-        return trials, trials * self._trial_s
-
-    def bounds(self, goal: Goal) -> Bounds:
-        """Return the bounds by the trials so far."""
-        return self._bounds
-
-
-_LOST = 0.005  # from this loss ratio on, a load exceeds the forwarded rate
-_MORE = 1.005  # a higher load must forward more by this factor to be the new maximum
+        return round(1 / STEP), round(1 / STEP) * self.trial_s
 
 
 class SweepSearch(Method):
-    """Trials at fixed parts of the highest load, so many at each, regardless of loss."""
+    """Trials at fixed parts of the highest load, so many at each, regardless of loss.
+
+    The lower bound is the load with the highest forwarded rate. The upper one is the next load, or the same one if
+    frames were lost.
+    """
 
     def __init__(self, shares: Sequence[float], *, trial_s: float, times: int) -> None:
-        self.goals = (Goal("maximum of the sweep", None, 0.0),)
-        self._shares, self._trial_s, self._times = sorted(shares), trial_s, times
-        self.width = max(
-            (above - below) / above for below, above in zip((0.0, *self._shares), self._shares, strict=False)
-        )
-        self._bounds = Bounds()
+        self._shares, self._times = sorted(shares), times
+        steps = zip((0.0, *self._shares), self._shares, strict=False)
+        goal = Goal("maximum of the sweep", None, 0.0)
+        super().__init__((goal,), max((above - below) / above for below, above in steps), trial_s)
 
     def search(self, lowest: float, highest: float, measure: Measure) -> None:
         """Measure all loads upwards; frames still in queues at the end do not count as forwarded at that load."""
@@ -252,7 +233,7 @@ class SweepSearch(Method):
         (goal,) = self.goals
         best, most = None, 0.0
         for place, load in enumerate(dict.fromkeys(max(lowest, share * highest) for share in self._shares)):
-            trials = [measure(self._trial_s, load) for _ in range(self._times)]
+            trials = [measure(self.trial_s, load) for _ in range(self._times)]
             lost = [trial.loss_ratio_beyond(goal.buffered) for trial in trials]
             out = fmean(trial.offered_fps * (1 - loss) for trial, loss in zip(trials, lost, strict=True))
             if all(map(goal.is_met_by, trials)) and out > most * _MORE:
@@ -260,7 +241,7 @@ class SweepSearch(Method):
                 # If nothing is lost at the highest load, the maximum is unknown.
                 self._bounds = Bounds(load, load if max(lost) > _LOST else None, fmean(lost))
             elif best is not None and place == best + 1:
-                self._bounds = Bounds(self._bounds.lower, load, self._bounds.loss_ratio)
+                self._bounds = replace(self._bounds, upper=load)
 
     def is_upper(self, bad: int, good: int) -> bool:
         """Return True: every measured load counts."""
@@ -269,8 +250,4 @@ class SweepSearch(Method):
     def expected(self) -> tuple[int, float]:
         """Return the exact number of trials and their duration."""
         trials = len(self._shares) * self._times
-        return trials, trials * self._trial_s
-
-    def bounds(self, goal: Goal) -> Bounds:
-        """Return the load with the highest forwarded rate, and the next load, or the same one if frames were lost."""
-        return self._bounds
+        return trials, trials * self.trial_s

@@ -28,10 +28,9 @@ class MlrSearch(Method):
         duration_sum_s: float,
         exceed_ratio: float = 0.5,
     ) -> None:
-        self.goals, self.width = tuple(goals), width
-        self._exceed_ratio = exceed_ratio
-        self._initial_s, self._final_s, self._duration_sum_s = initial_s, final_s, duration_sum_s
-        self._theirs = {
+        super().__init__(goals, width, final_s)
+        self._initial_s, self._duration_sum_s, self._exceed_ratio = initial_s, duration_sum_s, exceed_ratio
+        self._goals_of_library = {
             goal: SearchGoal(
                 loss_ratio=goal.loss_ratio or 0.0,
                 exceed_ratio=exceed_ratio,
@@ -48,13 +47,13 @@ class MlrSearch(Method):
     def search(self, lowest: float, highest: float, measure: Measure) -> None:
         """Run the library's search: first at the highest load, then from the rate forwarded there to the bounds."""
         config = Config()
-        config.goals = list(self._theirs.values())
+        config.goals = list(self._goals_of_library.values())
         config.min_load = lowest  # set first: the library's default highest load is above it
         config.max_load = highest
         config.search_duration_max = _NEVER_S
         config.warmup_duration = 0.0
         self._search = MultipleLossRatioSearch(config=config)
-        self._search.search(_Measurer(measure, self.goals), debug=_silent)
+        self._search.search(_Measurer(measure, self.goals), debug=lambda _: None)
 
     def is_upper(self, bad: int, good: int) -> bool:
         """Return True if more than the part `exceed_ratio` of the trials missed the goal."""
@@ -63,14 +62,14 @@ class MlrSearch(Method):
     def expected(self) -> tuple[int, float]:
         """Estimate by benchmarks/search.py: a lower bound takes `duration_sum_s`, an upper bound about half of it."""
         seconds = 1.5 * len(self.goals) * self._duration_sum_s
-        return _COARSE + round(seconds / self._final_s), _COARSE * self._initial_s + seconds
+        return _COARSE + round(seconds / self.trial_s), _COARSE * self._initial_s + seconds
 
     def bounds(self, goal: Goal) -> Bounds:
         """Return the relevant bounds: no load above the upper bound counts as a lower bound."""
         search = self._search
         if search is None or getattr(search, "database", None) is None:
             return Bounds()
-        target = search.scaling.goal_to_final_target[self._theirs[goal]]
+        target = search.scaling.goal_to_final_target[self._goals_of_library[goal]]
         bounds = search.database.get_relevant_bounds(target=target)
         lower, upper = bounds.clo, bounds.chi
         loss_ratio = 0.0 if lower is None else next(iter(lower.target_to_stat.values())).pessimistic_loss_ratio
@@ -94,7 +93,3 @@ class _Measurer(AbstractMeasurer):  # type: ignore[misc]  # the library comes wi
         return MeasurementResult(
             intended_duration, intended_load, offered_count=most, intended_count=most, forwarding_count=forwarded
         )
-
-
-def _silent(text: str) -> None:
-    """Ignore the debug output of the library."""

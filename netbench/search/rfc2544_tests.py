@@ -3,13 +3,16 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, log2
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, get_args
 
-from netbench.model.frame_mix import FrameMix
+from netbench.model.frame_mix import FrameMix, FrameSize, rising
 from netbench.model.profile import Profile
 from netbench.model.search import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests, SearchState
 from netbench.search.methods import GivenUpError, Goal, LossRate, Measured
-from netbench.search.search_options import BACK_TO_BACK, FRAME_LOSS_RATE, LATENCY, RESET, SYSTEM_RECOVERY, SearchOptions
+from netbench.search.search_options import BACK_TO_BACK, FRAME_LOSS_RATE, LATENCY, SYSTEM_RECOVERY, SearchOptions, Test
+
+if TYPE_CHECKING:
+    from netbench.search.cell_search import CellSearch
 
 # So many successive trials in which the source failed the test's requirements end the test. Bursts may fail more often:
 # they are so short that a small pause of the source matters.
@@ -22,41 +25,23 @@ _NEARLY = 0.95
 _SILENT_PART = 0.5
 _NO_THROUGHPUT = "frames are lost even at the lowest load: there is no throughput at which to measure"
 _SIZES = (64, 128, 256, 512, 1024, 1280, 1518)
-_TRIAL_S, _SETTLE_S = 60.0, 7.0  # section 24; section 23 (e): 2 s for residual frames, 5 s for the UUT to stabilize
-_LATENCY_S, _LATENCY_TIMES = 120.0, 20  # section 26.2
-_BURST_S, _BURST_TIMES = 2.0, 50  # section 26.4
-
-
-class Trials(Protocol):
-    """The trials that a test can run; they raise GivenUpError once nothing can be measured any more."""
-
-    def steady(self, seconds: float, fps: float) -> Measured:
-        """Return the measurement of a trial at one load."""
-
-    def burst(self, frames: int, fps: float) -> Measured:
-        """Send exactly so many frames of each stream."""
-
-    def reduced(self, first: tuple[float, float], then: tuple[float, float]) -> Measured:
-        """Send at one rate, in frames/s, for so many seconds, and immediately afterwards at another rate."""
-
-    def restarted(self, seconds: float, fps: float, restart_at_s: float) -> Measured:
-        """Send at a steady load and restart the UUT after so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
     """The result of the search for the throughput, in frames/s of each stream.
 
-    `fps` is 0 if frames are lost even at the lowest load.
+    `fps` is 0 if frames are lost even at the lowest load. `highest_fps` is the highest rate that the sources can be
+    paced at, or the highest allowed rate. `limited_by`: why no load is known at which the UUT loses frames; empty if
+    one is known.
     """
 
     fps: float
-    highest_fps: float  # the highest rate that the sources can be paced at, or the highest allowed rate
+    highest_fps: float
     line_rate_fps: float
     state: SearchState
-    is_smallest: bool  # the smallest frame size of the profile: resets are measured with this size only (section 26.6)
-    is_mix: bool = False  # a mix of frame sizes: bursts are not measured with a mix (RFC 9004, section 3)
-    limited_by: str = ""  # why no load is known at which the UUT loses frames; empty if one is known
+    frame_size: FrameSize
+    limited_by: str = ""
 
     @property
     def without_loss(self) -> str:
@@ -68,130 +53,166 @@ class Throughput:
         return f"no rate is known at which the UUT loses frames: {self.limited_by}"
 
 
-def measure_tests(
-    options: SearchOptions,
-    profile: Profile,
-    throughput: Throughput,
-    trials: Trials,
-    keep: Callable[[Rfc2544Tests], None],
-) -> None:
-    """Run all requested tests, in the order of the RFC; `keep` is called with each intermediate result."""
-    found = Rfc2544Tests(throughput.line_rate_fps)
-
-    def record(**known: object) -> None:
-        nonlocal found
-        found = replace(found, **known)  # type: ignore[arg-type]  # each value has the type of its field
-        keep(found)
-
-    for test in options.tests:
-        match test:
-            case "latency":
-                for latency in _latency(options, throughput, trials):
-                    record(latency=latency)
-            case "frame-loss-rate":
-                for losses in _losses(profile, throughput, trials):
-                    record(losses=losses)
-            case "back-to-back":
-                for bursts in _back_to_back(options, throughput, trials):
-                    record(back_to_back=bursts)
-            case "system-recovery":
-                for recovery in _recovery(options, throughput, trials):
-                    record(recovery=recovery)
-            case "reset" if throughput.is_smallest:
-                for reset in _reset(options, throughput, trials):
-                    record(reset=reset)
+def is_smallest(frame_size: FrameSize, profile: Profile) -> bool:
+    """Return True for the smallest frame size of a profile: resets are measured with this size only (section 26.6)."""
+    return frame_size == min(profile.frame_sizes, key=rising)
 
 
-def _latency(options: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[Latency]:
-    wanted = options.latency
-    result = Latency(throughput.fps, wanted.duration, ())
-    if throughput.state is SearchState.AT_MOST:
-        yield replace(result, refused=_NO_THROUGHPUT)
-        return
-    try:
-        while len(result.means_ns) < wanted.times:
-            trial = _useful(lambda: trials.steady(wanted.duration, throughput.fps))
+class Rfc2544Run:
+    """The tests that follow one search; `keep` is called with each intermediate result.
+
+    Each test yields its results: the first one, without trials, is not kept. The test ends early by GivenUpError, whose
+    text then is the result's `refused`.
+    """
+
+    def __init__(
+        self,
+        options: SearchOptions,
+        profile: Profile,
+        throughput: Throughput,
+        search: "CellSearch",
+        keep: Callable[[Rfc2544Tests], None],
+    ) -> None:
+        self._options, self._profile, self._throughput, self._search = options, profile, throughput, search
+        self._keep, self._results = keep, Rfc2544Tests(throughput.line_rate_fps)
+
+    def measure(self) -> None:
+        """Run all requested tests, in the order of the RFC."""
+        for test in self._options.tests:
+            if test == FRAME_LOSS_RATE:
+                self._record(losses=self._losses())
+            elif test == LATENCY:
+                self._run("latency", self._latency())
+            elif test == BACK_TO_BACK:
+                self._run("back_to_back", self._back_to_back())
+            elif test == SYSTEM_RECOVERY:
+                self._run("recovery", self._recovery())
+            elif is_smallest(self._throughput.frame_size, self._profile):
+                self._run("reset", self._reset())
+
+    def _record(self, **results: Any) -> None:  # noqa: ANN401 - each value has the type of its field
+        self._results = replace(self._results, **results)
+        self._keep(self._results)
+
+    def _run(self, field: str, results: Iterator[Any]) -> None:
+        result = next(results)
+        try:
+            if self._throughput.state is SearchState.AT_MOST:
+                raise GivenUpError(_NO_THROUGHPUT)
+            for result in results:
+                self._record(**{field: result})
+        except GivenUpError as why:
+            self._record(**{field: replace(result, refused=str(why))})
+
+    def _latency(self) -> Iterator[Latency]:
+        options, fps = self._options.latency, self._throughput.fps
+        result = Latency(fps, options.duration, ())
+        yield result
+        while len(result.means_ns) < options.times:
+            trial = _useful(lambda: self._search.steady(options.duration, fps))
             mean_ns = None if trial.delay is None else trial.delay.mean_ns
             if mean_ns is None:
                 raise GivenUpError(trial.delay_refused or "the sink measures no delays")
             result = replace(result, means_ns=(*result.means_ns, mean_ns))
             yield result
-    except GivenUpError as why:
-        yield replace(result, refused=str(why))
 
+    def _losses(self) -> tuple[LossAtLoad, ...]:
+        """Return the losses at 100 %, 90 %, … of the highest load, until two loads in a row lose nothing."""
+        losses: list[LossAtLoad] = []
+        highest = self._throughput.highest_fps
 
-def _losses(profile: Profile, throughput: Throughput, trials: Trials) -> Iterator[tuple[LossAtLoad, ...]]:
-    """Yield the losses at 100 %, 90 %, … of the highest load, until two loads in a row lose nothing."""
-    losses: list[LossAtLoad] = []
-    highest = throughput.highest_fps
+        def measure(seconds: float, fps: float) -> Measured:
+            trial = self._search.steady(seconds, fps)
+            ratio = None if trial.limited_by else trial.loss_ratio
+            losses.append(LossAtLoad(round(fps / highest, 9), trial.offered_fps, ratio, trial.limited_by))
+            return trial
 
-    def measure(seconds: float, fps: float) -> Measured:
-        trial = trials.steady(seconds, fps)
-        refused = trial.limited_by
-        ratio = None if refused else trial.loss_ratio
-        losses.append(LossAtLoad(round(fps / highest, 9), trial.offered_fps, ratio, refused))
-        return trial
+        try:
+            # Late frames are not lost, and the reported ratios do not include them.
+            LossRate(Goal("", 0.0, buffered=1.0), trial_s=self._profile.duration).search(0.0, highest, measure)
+        except GivenUpError as why:
+            losses.append(LossAtLoad(0.0, 0.0, None, str(why)))
+        return tuple(losses)
 
-    try:
-        # Late frames are not lost, and the reported ratios do not include them.
-        LossRate(Goal("", 0.0, buffered=1.0), trial_s=profile.duration).search(0.0, highest, measure)
-    except GivenUpError as why:
-        losses.append(LossAtLoad(0.0, 0.0, None, str(why)))
-    yield tuple(losses)
+    def _back_to_back(self) -> Iterator[BackToBack]:
+        """Yield the longest bursts without loss, each found by halving to the width or to one frame."""
+        options, throughput = self._options.back_to_back, self._throughput
+        rate = throughput.highest_fps
+        result = BackToBack(rate, throughput.fps, max(1, round(rate * options.longest)), ())
+        yield result
+        if isinstance(throughput.frame_size, FrameMix):
+            raise GivenUpError("not with frames of several sizes (RFC 9004, section 3)")
+        if throughput.without_loss:  # RFC 9004, section 6.1: such frame sizes are left out
+            raise GivenUpError(throughput.without_loss)
 
+        def is_whole(frames: int) -> bool:
+            burst = _useful(lambda: _without_limit_if_lossy(self._search.burst(frames, rate)), _MOST_USELESS_BURSTS)
+            return burst.forwarded == burst.intended and not burst.failed
 
-def _back_to_back(options: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[BackToBack]:
-    wanted, rate = options.back_to_back, throughput.highest_fps
-    result = BackToBack(rate, throughput.fps, max(1, round(rate * wanted.longest)), ())
-    if throughput.state is SearchState.AT_MOST:
-        yield replace(result, refused=_NO_THROUGHPUT)
-        return
-    if throughput.is_mix:
-        yield replace(result, refused="not with frames of several sizes (RFC 9004, section 3)")
-        return
-    if throughput.without_loss:  # RFC 9004, section 6.1: such frame sizes are left out
-        yield replace(result, refused=throughput.without_loss)
-        return
-    try:
-        while len(result.frames) < wanted.times:
-            result = replace(
-                result, frames=(*result.frames, _longest_burst(result.longest_frames, rate, options, trials))
-            )
+        while len(result.frames) < options.times:
+            too_long = result.longest_frames
+            whole = too_long if is_whole(too_long) else 0
+            try:
+                while too_long - whole > max(1, int(self._options.width * too_long)):
+                    middle = (whole + too_long) // 2
+                    if is_whole(middle):
+                        whole = middle
+                    else:
+                        too_long = middle
+            except GivenUpError:
+                yield replace(result, too_long_frames=too_long)
+                raise
+            result = replace(result, frames=(*result.frames, whole))
             yield result
-    except _UnsendableError as why:
-        yield replace(result, refused=str(why), too_long_frames=why.too_long)
-    except GivenUpError as why:
-        yield replace(result, refused=str(why))
 
-
-class _UnsendableError(GivenUpError):
-    """Sources do not send a burst at the intended rate; a burst of `too_long` frames is known to be too long."""
-
-    def __init__(self, why: GivenUpError, too_long: int) -> None:
-        super().__init__(str(why))
-        self.too_long = too_long
-
-
-def _longest_burst(longest: int, rate: float, options: SearchOptions, trials: Trials) -> int:
-    """Return the frames of the longest burst without loss, found by halving to the width or to one frame."""
-
-    def is_whole(frames: int) -> bool:
-        burst = _useful(lambda: _without_limit_if_lossy(trials.burst(frames, rate)), _MOST_USELESS_BURSTS)
-        return burst.forwarded == burst.intended and not burst.failed
-
-    if is_whole(longest):
-        return longest
-    whole, too_long = 0, longest
-    try:
-        while too_long - whole > max(1, int(options.width * too_long)):
-            middle = (whole + too_long) // 2
-            if is_whole(middle):
-                whole = middle
+    def _recovery(self) -> Iterator[Recovery]:
+        options, throughput = self._options.recovery, self._throughput
+        overload = min(_OVERLOAD * throughput.fps, throughput.highest_fps)
+        reduced = _REDUCED * overload
+        result = Recovery(overload, options.duration, reduced, options.reduced, ())
+        yield result
+        if throughput.without_loss:
+            raise GivenUpError(f"there is no overload to recover from: {throughput.without_loss}")
+        before, after = round(overload * options.duration), round(reduced * options.reduced)
+        while len(result.seconds) + result.unrecovered < options.times:
+            trial = _useful(lambda: self._search.reduced((overload, options.duration), (reduced, options.reduced)))
+            if trial.offered < trial.intended:
+                raise GivenUpError("the link pushes back: the overload could not be offered")
+            if trial.last_missing is None:
+                raise GivenUpError(f"nothing was lost at {overload:,.0f} frames/s either")
+            if trial.last_missing + 1 >= before + after:
+                result = replace(result, unrecovered=result.unrecovered + 1)
             else:
-                too_long = middle
-    except GivenUpError as why:
-        raise _UnsendableError(why, too_long) from why
-    return whole
+                result = replace(result, seconds=(*result.seconds, max(0, trial.last_missing - before) / reduced))
+            yield result
+
+    def _reset(self) -> Iterator[Reset]:
+        options, fps = self._options.reset, self._throughput.fps
+        result = Reset(fps, ())
+        yield result
+        while len(result.seconds) + result.dead < options.times:
+            trial = _useful(lambda: self._search.restarted(options.duration, fps, options.before))
+            if trial.failed:
+                raise GivenUpError(trial.failed)
+            if trial.offered < trial.intended:
+                raise GivenUpError("the link pushes back while the UUT is not there")
+            if trial.longest_missing is None or trial.silent_s is None:
+                raise GivenUpError("the sink does not tell which frames are missing")
+            # A recovered UUT may lose one of the last frames too.
+            if trial.silent_s * fps > max(1.0, _SILENT_PART * trial.longest_missing):
+                result = replace(result, dead=result.dead + 1)
+            else:
+                result = replace(result, seconds=(*result.seconds, trial.longest_missing / fps))
+            yield result
+
+
+def _useful(measure: Callable[[], Measured], most: int = _MOST_USELESS) -> Measured:
+    """Return a trial that the tester did not limit; GivenUpError with the reason if it limits all attempts."""
+    for _ in range(most):
+        trial = measure()
+        if not trial.limited_by:
+            return trial
+    raise GivenUpError(trial.limited_by)
 
 
 def _without_limit_if_lossy(burst: Measured) -> Measured:
@@ -203,91 +224,45 @@ def _without_limit_if_lossy(burst: Measured) -> Measured:
     return replace(burst, limited_by="", is_short=False) if is_too_long else burst
 
 
-def _recovery(options: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[Recovery]:
-    wanted = options.recovery
-    overload = min(_OVERLOAD * throughput.fps, throughput.highest_fps)
-    reduced = _REDUCED * overload
-    result = Recovery(overload, wanted.duration, reduced, wanted.reduced, ())
-    if throughput.state is SearchState.AT_MOST:
-        yield replace(result, refused=_NO_THROUGHPUT)
-        return
-    if throughput.without_loss:
-        yield replace(result, refused=f"there is no overload to recover from: {throughput.without_loss}")
-        return
-    try:
-        while len(result.seconds) + result.unrecovered < wanted.times:
-            trial = _useful(lambda: trials.reduced((overload, wanted.duration), (reduced, wanted.reduced)))
-            if trial.offered < trial.intended:
-                raise GivenUpError("the link pushes back: the overload could not be offered")
-            if trial.last_missing is None:
-                raise GivenUpError(f"nothing was lost at {overload:,.0f} frames/s either")
-            before = round(overload * wanted.duration)
-            after = round(reduced * wanted.reduced)
-            if trial.last_missing + 1 >= before + after:
-                result = replace(result, unrecovered=result.unrecovered + 1)
-            else:
-                lost_s = max(0, trial.last_missing - before) / reduced
-                result = replace(result, seconds=(*result.seconds, lost_s))
-            yield result
-    except GivenUpError as why:
-        yield replace(result, refused=str(why))
-
-
-def _reset(options: SearchOptions, throughput: Throughput, trials: Trials) -> Iterator[Reset]:
-    wanted = options.reset
-    result = Reset(throughput.fps, ())
-    if throughput.state is SearchState.AT_MOST:
-        yield replace(result, refused=_NO_THROUGHPUT)
-        return
-    try:
-        while len(result.seconds) + result.dead < wanted.times:
-            trial = _useful(lambda: trials.restarted(wanted.duration, throughput.fps, wanted.before))
-            if trial.failed:
-                raise GivenUpError(trial.failed)
-            if trial.offered < trial.intended:
-                raise GivenUpError("the link pushes back while the UUT is not there")
-            if trial.longest_missing is None or trial.silent_s is None:
-                raise GivenUpError("the sink does not tell which frames are missing")
-            # A recovered UUT may lose one of the last frames too.
-            if trial.silent_s * throughput.fps > max(1.0, _SILENT_PART * trial.longest_missing):
-                result = replace(result, dead=result.dead + 1)
-            else:
-                result = replace(result, seconds=(*result.seconds, trial.longest_missing / throughput.fps))
-            yield result
-    except GivenUpError as why:
-        yield replace(result, refused=str(why))
-
-
-def _useful(measure: Callable[[], Measured], most: int = _MOST_USELESS) -> Measured:
-    """Return a trial that the tester did not limit; GivenUpError with the reason if it limits all attempts."""
-    why = ""
-    for _ in range(most):
-        trial = measure()
-        if not trial.limited_by:
-            return trial
-        why = trial.limited_by
-    raise GivenUpError(why)
-
-
-def expected_of_tests(options: SearchOptions, trial_s: float, *, is_smallest: bool, is_mix: bool) -> tuple[int, float]:
+def expected_of_tests(options: SearchOptions, profile: Profile, frame_size: FrameSize) -> tuple[int, float]:
     """Return an estimate of the number of trials for each search and of the seconds of traffic."""
-    trials, seconds = 0, 0.0
-    if LATENCY in options.tests:
-        trials, seconds = trials + options.latency.times, seconds + options.latency.times * options.latency.duration
-    if FRAME_LOSS_RATE in options.tests:
-        most, most_s = LossRate(Goal("", 0.0, 0.0), trial_s=trial_s).expected()
-        trials, seconds = trials + most, seconds + most_s
-    if BACK_TO_BACK in options.tests and not is_mix:
-        # Each trial halves the interval, so that the bursts soon become short.
-        halvings = 1 + ceil(log2(1 / options.width))
-        trials += options.back_to_back.times * halvings
-        seconds += options.back_to_back.times * 2 * options.back_to_back.longest
-    if SYSTEM_RECOVERY in options.tests:
-        trials += options.recovery.times
-        seconds += options.recovery.times * (options.recovery.duration + options.recovery.reduced)
-    if RESET in options.tests and is_smallest:
-        trials, seconds = trials + options.reset.times, seconds + options.reset.times * options.reset.duration
-    return trials, seconds
+    latency, bursts, recovery, reset = options.latency, options.back_to_back, options.recovery, options.reset
+    halvings = 1 + ceil(log2(1 / options.width))  # each halves the interval, so that the bursts soon become short
+    expected: dict[Test, tuple[int, float]] = {
+        "latency": (latency.times, latency.times * latency.duration),
+        "frame-loss-rate": LossRate(Goal("", 0.0, 0.0), trial_s=profile.duration).expected(),
+        "back-to-back": (bursts.times * halvings, bursts.times * 2 * bursts.longest),
+        "system-recovery": (recovery.times, recovery.times * (recovery.duration + recovery.reduced)),
+        "reset": (reset.times, reset.times * reset.duration),
+    }
+    if isinstance(frame_size, FrameMix):
+        del expected["back-to-back"]
+    if not is_smallest(frame_size, profile):
+        del expected["reset"]
+    requested = [expected[test] for test in options.tests if test in expected]
+    return sum(trials for trials, _ in requested), sum(seconds for _, seconds in requested)
+
+
+_OF_TEST: dict[Test, str] = {
+    "latency": (
+        "latency is measured of every frame, by time stamps that software makes at the source and at the sink, "
+        "instead of one tagged frame after 60 s (section 26.2): a trial's value is their mean, from the moment "
+        "that a frame is handed to the source's NIC until it is taken from the sink's, which is neither of the two "
+        "definitions of RFC 1242 (section 3.8)"
+    ),
+    "frame-loss-rate": (
+        "frame loss is measured, and drawn, at parts of the highest rate that the sources can be paced at, or that "
+        "is asked for, not of the link's (section 26.3)"
+    ),
+    "back-to-back": (
+        "bursts are sent at the highest rate that the sources can be paced at, not with the smallest gaps of the "
+        "link (section 26.4), and buffer times are computed with that rate"
+    ),
+    "reset": (
+        "a reset (section 26.6) is the UUT ended and started again by netbench, with what is set up for it: no "
+        "button is pressed, and no power interrupted for 10 s; it is timed by the frames that are lost (RFC 6201)"
+    ),
+}
 
 
 def deviations(options: SearchOptions, profile: Profile) -> Iterator[str]:
@@ -297,52 +272,32 @@ def deviations(options: SearchOptions, profile: Profile) -> Iterator[str]:
         yield f"frame sizes {', '.join(map(str, sizes)) or 'none'} instead of those of section 9.1"
     if options.method != "rfc2544":
         yield f"the throughput is searched for by {options.method} instead of as in section 26.1"
-    yield from _shorter("trials", profile.duration, _TRIAL_S, "section 24")
-    yield from _shorter("pauses between trials", profile.settle.before + profile.settle.after, _SETTLE_S, "section 23")
+    # Section 23 (e): 2 s for residual frames, 5 s for the UUT to stabilize.
+    pauses_s = profile.settle.before + profile.settle.after
+    yield from _less("trials", profile.duration, 60.0, "section 24", " s")
+    yield from _less("pauses between trials", pauses_s, 7.0, "section 23", " s")
     if options.width > 0:
         yield f"the throughput is known to {options.width:.2%}, and not to the frame"
-    if LATENCY in options.tests:
-        yield (
-            "latency is measured of every frame, by time stamps that software makes at the source and at the sink, "
-            "instead of one tagged frame after 60 s (section 26.2): a trial's value is their mean, from the moment "
-            "that a frame is handed to the source's NIC until it is taken from the sink's, which is neither of the two "
-            "definitions of RFC 1242 (section 3.8)"
-        )
-        yield from _shorter("latency's trials", options.latency.duration, _LATENCY_S, "section 26.2")
-        yield from _fewer("trials of latency", options.latency.times, _LATENCY_TIMES, "section 26.2")
-    if FRAME_LOSS_RATE in options.tests:
-        yield (
-            "frame loss is measured, and drawn, at parts of the highest rate that the sources can be paced at, or that "
-            "is asked for, not of the link's (section 26.3)"
-        )
-    if BACK_TO_BACK in options.tests:
-        yield (
-            "bursts are sent at the highest rate that the sources can be paced at, not with the smallest gaps of the "
-            "link (section 26.4), and buffer times are computed with that rate"
-        )
-        yield from _shorter("the longest burst", options.back_to_back.longest, _BURST_S, "section 26.4")
-        yield from _fewer("searches for the longest burst", options.back_to_back.times, _BURST_TIMES, "section 26.4")
-    if SYSTEM_RECOVERY in options.tests:
-        yield from _shorter("overload before recovery", options.recovery.duration, _TRIAL_S, "section 26.5")
-    if RESET in options.tests:
-        yield (
-            "a reset (section 26.6) is the UUT ended and started again by netbench, with what is set up for it: no "
-            "button is pressed, and no power interrupted for 10 s; it is timed by the frames that are lost (RFC 6201)"
-        )
-    every = (LATENCY, FRAME_LOSS_RATE, BACK_TO_BACK, SYSTEM_RECOVERY, RESET)
-    left_out = [test for test in every if test not in options.tests]
-    if left_out:
-        yield f"not measured: {', '.join(left_out)}"
+    for test in get_args(Test):
+        if test not in options.tests:
+            continue
+        if test in _OF_TEST:
+            yield _OF_TEST[test]
+        if test == LATENCY:
+            yield from _less("latency's trials", options.latency.duration, 120.0, "section 26.2", " s")
+            yield from _less("trials of latency", options.latency.times, 20, "section 26.2")
+        elif test == BACK_TO_BACK:
+            yield from _less("the longest burst", options.back_to_back.longest, 2.0, "section 26.4", " s")
+            yield from _less("searches for the longest burst", options.back_to_back.times, 50, "section 26.4")
+        elif test == SYSTEM_RECOVERY:
+            yield from _less("overload before recovery", options.recovery.duration, 60.0, "section 26.5", " s")
+    if missing := [test for test in get_args(Test) if test not in options.tests]:
+        yield f"not measured: {', '.join(missing)}"
     if profile.flows == 1:
         yield "frames have one pair of addresses and ports instead of 256 networks (section 12)"
     yield "broadcast frames, management frames, routing updates and filters (section 11) are not part of the traffic"
 
 
-def _shorter(what: str, seconds: float, asked_s: float, section: str) -> Iterator[str]:
-    if seconds < asked_s:
-        yield f"{what}: {seconds:g} s instead of {asked_s:g} s ({section})"
-
-
-def _fewer(what: str, number: int, required: int, section: str) -> Iterator[str]:
-    if number < required:
-        yield f"{what}: {number} instead of {required} ({section})"
+def _less(name: str, actual: float, required: float, section: str, unit: str = "") -> Iterator[str]:
+    if actual < required:
+        yield f"{name}: {actual:g}{unit} instead of {required:g}{unit} ({section})"

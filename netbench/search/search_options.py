@@ -23,19 +23,26 @@ SYSTEM_RECOVERY, RESET = "system-recovery", "reset"
 Test = Literal["latency", "frame-loss-rate", "back-to-back", "system-recovery", "reset"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 def _in_order(tests: tuple[Test, ...]) -> tuple[Test, ...]:
     """Return the tests in the order of the RFC, each once."""
     return tuple(sorted(set(tests), key=get_args(Test).index))
 
 
+Duration = Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)]
+LossRatios = Annotated[tuple[Annotated[Percent, Field(lt=1)], ...], BeforeValidator(listed), Field(min_length=1)]
+Shares = Annotated[tuple[Annotated[Percent, Field(gt=0, le=1)], ...], BeforeValidator(listed)]
+Width = Annotated[Percent, Field(ge=0.0001, le=0.5)]
+Overload = Annotated[Percent, Field(gt=1, le=100)] | None
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 class LatencyOptions(_Strict):
     """RFC 2544, section 26.2: the duration and the number of trials."""
 
-    duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 120.0
+    duration: Duration = 120.0
     """Sending time of each trial."""
     times: Count = 20
     """Number of trials."""
@@ -44,7 +51,7 @@ class LatencyOptions(_Strict):
 class BackToBackOptions(_Strict):
     """RFC 2544, section 26.4, and RFC 9004: the duration of the longest burst and the number of searches."""
 
-    longest: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 2.0
+    longest: Duration = 2.0
     """Duration of the longest burst."""
     times: Count = 50
     """Number of searches."""
@@ -53,9 +60,9 @@ class BackToBackOptions(_Strict):
 class RecoveryOptions(_Strict):
     """RFC 2544, section 26.5: the durations of the overload and of the reduced rate, and the number of trials."""
 
-    duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 60.0
+    duration: Duration = 60.0
     """Duration of the overload."""
-    reduced: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 30.0
+    reduced: Duration = 30.0
     """Duration of the reduced rate."""
     times: Count = 5
     """Number of trials."""
@@ -64,9 +71,9 @@ class RecoveryOptions(_Strict):
 class ResetOptions(_Strict):
     """RFC 2544, section 26.6: the duration of sending, the time before the reset, and the number of trials."""
 
-    duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 60.0
+    duration: Duration = 60.0
     """Sending time."""
-    before: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 5.0
+    before: Duration = 5.0
     """Time before the UUT restarts."""
     times: Count = 1
     """Number of trials."""
@@ -99,29 +106,27 @@ class SearchOptions(_Strict):
 
     method: Literal["mlrsearch", "rfc2544", "tst009", "loss-rate", "sweep"] = "mlrsearch"
     """Search method: MLRsearch, the binary search of RFC 2544, that of TST 009, the frame loss rates, or a sweep."""
-    loss: Annotated[tuple[Annotated[Percent, Field(lt=1)], ...], BeforeValidator(listed), Field(min_length=1)] = (0.0,)
+    loss: LossRatios = (0.0,)
     """Loss ratios of the goals. Several with mlrsearch; only 0% with rfc2544 and loss-rate."""
-    width: Annotated[Percent, Field(ge=0.0001, le=0.5)] = 0.005
+    width: Width = 0.005
     """Allowed distance of the final bounds, as a part of the upper one."""
     highest: LoadField = Load(LoadKind.MAX)
     """Highest load of each stream; `max`: the calibrated paced rate."""
     lowest: LoadField | None = None
     """Lowest load, at most half of the highest. Default: a thousandth of it, or less."""
-    initial: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = None
+    initial: Duration | None = None
     """mlrsearch: duration of the first trials. Default: 200 ms."""
-    duration_sum: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = None
+    duration_sum: Duration | None = None
     """mlrsearch: total time at a load that counts. Default: 5 s."""
     exceed: Annotated[Percent, Field(lt=1)] = 0.5
     """mlrsearch: part of that time that may have more loss."""
     verified: Annotated[int, Field(strict=True, ge=2, le=100)] = 2
     """tst009: lossy trials in a row that make a load too high."""
-    shares: Annotated[
-        tuple[Annotated[Percent, Field(gt=0, le=1)], ...], BeforeValidator(listed), Field(min_length=1)
-    ] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    shares: Annotated[Shares, Field(min_length=1)] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     """sweep: loads as parts of the highest."""
     times: Count = 1
     """sweep: repetitions of each load."""
-    delay_at: Annotated[tuple[Annotated[Percent, Field(gt=0, le=1)], ...], BeforeValidator(listed)] = ()
+    delay_at: Shares = ()
     """Parts of the limit at which delay is measured afterwards."""
     tests: Annotated[tuple[Test, ...], BeforeValidator(listed), AfterValidator(_in_order)] = ()
     """Tests of RFC 2544 that follow the search."""
@@ -133,11 +138,11 @@ class SearchOptions(_Strict):
     """Options of that test."""
     reset: ResetOptions = ResetOptions()
     """Options of that test."""
-    overload: Annotated[Percent, Field(gt=1, le=100)] | None = None
+    overload: Overload = None
     """Part of the upper bound, above 100%, at which throughput under overload is measured."""
 
     @model_validator(mode="after")
-    def _goes_together(self) -> "SearchOptions":
+    def _goes_together(self) -> Self:
         if len(set(self.loss)) < len(self.loss):
             raise ValueError("loss: a ratio is there twice")
         if self.method in ("rfc2544", "tst009") and len(self.loss) > 1:
@@ -183,18 +188,19 @@ class SearchOptions(_Strict):
         """Return the duration of a trial that measures the rate of the sources, in seconds."""
         return min(trial_s, max(_FIRST_LEAST_S, _FIRST_PART * trial_s))
 
-    def held_s(self, trial_s: float) -> float:
+    def sustained_s(self, trial_s: float) -> float:
         """Return for how many seconds a test needs the highest rate sustained, which a calibration does not show.
 
         0 if no test needs it.
         """
-        lasting = {FRAME_LOSS_RATE: trial_s, BACK_TO_BACK: self.back_to_back.longest}
-        return max((seconds for test, seconds in lasting.items() if test in self.tests), default=0.0)
+        seconds_of = {FRAME_LOSS_RATE: trial_s, BACK_TO_BACK: self.back_to_back.longest}
+        return max((seconds for test, seconds in seconds_of.items() if test in self.tests), default=0.0)
 
     def lowest_of(self, highest: float, frame_size: FrameSize, link_bps: float, trial_s: float) -> float:
         """Return the lowest load of the search, in frames/s of each stream; it is below the highest load.
 
-        A thousandth of the rate of a source may be more than a guest with an emulated CPU forwards.
+        By default this is a thousandth of the highest load, or the load at which the width is one frame in a trial: a
+        thousandth of the rate of a source may be more than a guest with an emulated CPU forwards.
         """
         lowest = None if self.lowest is None else self.lowest.fps(frame_size, link_bps)
         return min(lowest or min(highest * _LOWEST_PART, 1 / (self.width * trial_s)), highest / 2)
@@ -211,11 +217,11 @@ class MaximaOptions(SearchOptions):
     loss: Annotated[
         tuple[Annotated[Percent, Field(lt=1)], ...], BeforeValidator(listed), Field(min_length=1, max_length=1)
     ] = (0.05,)
-    width: Annotated[Percent, Field(ge=0.0001, le=0.5)] = 0.02
-    duration_sum: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = 2.0
+    width: Width = 0.02
+    duration_sum: Duration | None = 2.0
     delay_at: Annotated[tuple[float, ...], Field(max_length=0)] = ()
     tests: Annotated[tuple[Test, ...], Field(max_length=0)] = ()
-    overload: Annotated[Percent, Field(gt=1, le=100)] | None = 1.5
+    overload: Overload = 1.5
 
     def method_of(self, trial_s: float) -> Method:
         """Return the search method, with trials short enough for several at each load within `duration_sum`."""
@@ -238,6 +244,6 @@ def goal_name(method: str, loss_ratio: float) -> str:
     if method == "loss-rate":
         return "no loss (RFC 2544)"
     if method in ("rfc2544", "tst009"):
-        named = "RFC 2544" if method == "rfc2544" else "TST 009"
-        return f"throughput ({named})" if not loss_ratio else f"throughput ({named}, loss {100 * loss_ratio:.10g} %)"
+        standard = "RFC 2544" if method == "rfc2544" else "TST 009"
+        return f"throughput ({standard}{f', loss {100 * loss_ratio:.10g} %' if loss_ratio else ''})"
     return "NDR" if not loss_ratio else f"PDR {100 * loss_ratio:.10g} %"

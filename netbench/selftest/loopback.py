@@ -132,9 +132,9 @@ class CeilingSearch(Schedule):
     It starts from the rate offered at `max`, or from the rate that arrives of it, if a ring loses the rest.
     """
 
-    def __init__(self, wanted: CampaignPlan, sources: int) -> None:
+    def __init__(self, plan: CampaignPlan, sources: int) -> None:
         """Search for one UUT and frame size, with `sources` sources."""
-        super().__init__(wanted, self.Options())
+        super().__init__(plan, self.Options())
         self._sources = sources
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | None:
@@ -159,8 +159,8 @@ class CeilingSearch(Schedule):
         return None, complaints(last) or f"{total(last, 'lost_frames')} frames were lost"
 
     def _trial(self, index: int, load: Load) -> TrialSpec:
-        (uut,), (scenario,), (frame_size,) = self.wanted.uuts, self.wanted.scenarios, self.wanted.profile.frame_sizes
-        return self.wanted.trial(uut, scenario, frame_size, load, 1, index=index, sources=self._sources)
+        (uut,), (scenario,), (frame_size,) = self.plan.uuts, self.plan.scenarios, self.plan.profile.frame_sizes
+        return self.plan.trial(uut, scenario, frame_size, load, 1, index=index, sources=self._sources)
 
 
 def _passed_fps(counts: StreamCounts) -> float:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from netbench.campaign.boots import MOST_FAILURES, MOST_GIVEN_UP, Boots
-from netbench.campaign.record import CampaignRecord, Results
+from netbench.campaign.record import CampaignRecord
 from netbench.campaign.runner import make_request, measure_all, start
 from netbench.campaign.testbeds import Testbeds
 from netbench.errors import TestbedError
@@ -62,17 +62,6 @@ def test_a_uut_that_does_not_come_up_costs_its_own_trials_and_no_others(campaign
         assert trial.started_ns > 1_600_000_000 * 10**9
     assert results.manifest["finished"]
     assert not (campaign.directory.path / "consoles").exists(), "nothing was written to it"
-
-
-def test_what_was_stored_for_it_is_not_measured_when_the_campaign_goes_on(campaign):
-    """Neither after it was finished, nor when it was stopped later on."""
-    campaign.testbed.refusals["b"] = ["no carrier"]
-    campaign.stopped_at(2, TestbedError("eth1 is gone"))
-    results = campaign.resume()
-    assert campaign.testbed.calls == ["open", "up c", "down c", "close"]
-    assert [len(of(results, name)) for name in "abc"] == [1, 1, 1]
-    campaign.resume()
-    assert campaign.testbed.calls == []
 
 
 # The behaviours in b's trials, the refusals of its starts, and the retries of a trial. Then the expected verdict and
@@ -214,7 +203,7 @@ class Notes:
     def add(self, trial) -> None:
         self.kept.append(trial)
 
-    def has(self, key) -> bool:
+    def __contains__(self, key) -> bool:
         return any(kept.spec.key == key for kept in self.kept)
 
     def keep_facts(self, uut, facts) -> None:
@@ -243,7 +232,7 @@ def test_whatever_happens_every_trial_is_stored_once_and_in_order(tmp_path, beha
     notes: Any = Notes()
     directory = ResultDirectory(tmp_path)
     directory.captures.mkdir(exist_ok=True)
-    record = CampaignRecord(directory, notes, Results(notes), [notes])
+    record = CampaignRecord(directory, notes, [notes])
     testbeds = Testbeds(request.resolved, lambda _: testbed.opening())
     boots = Boots(testbeds, wanted, directory.captures, record, count(1))
     measure_all(schedule, boots, {uut.name: uut for uut in lab.uuts})
@@ -354,3 +343,14 @@ def test_a_neighbour_whose_capture_fails_makes_the_trial_invalid(shared):
     shared.testbed.behaviours["a.second"] = [UNREAD]
     [reason] = shared.run(scenarios=[FORWARDING], retries=0).trials[0].reasons
     assert (reason.kind, reason.stream) == (ReasonKind.CAPTURE_FAILED, "s2")
+
+
+def test_what_was_stored_for_it_is_not_measured_when_the_campaign_goes_on(campaign):
+    """Neither after it was finished, nor when it was stopped later on."""
+    campaign.testbed.refusals["b"] = ["no carrier"]
+    campaign.stopped_at(2, TestbedError("eth1 is gone"))
+    results = campaign.resume()
+    assert campaign.testbed.calls == ["open", "up c", "down c", "close"]
+    assert [len(of(results, name)) for name in "abc"] == [1, 1, 1]
+    campaign.resume()
+    assert campaign.testbed.calls == []

@@ -28,21 +28,8 @@ from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import MANIFEST, stream_counts, trial
 
 COMMANDS = [
-    "run",
-    "search",
-    "resume",
-    "report",
-    "compare",
-    "export",
-    "analyze",
-    "selftest",
-    "doctor",
-    "list",
-    "clean",
-    "image",
-    "hosts",
-    "init",
-    "schema",
+    *("run", "search", "resume", "report", "compare", "export", "analyze", "selftest"),
+    *("doctor", "list", "clean", "image", "hosts", "init", "schema"),
 ]
 
 
@@ -198,7 +185,6 @@ WRONG = [
     (("export", "/no/such/place"), "/no/such/place: is no result directory of `netbench run`"),
     (("export", "/no/such/place", "--format", "xml"), "'--format': 'xml' is not one of 'csv', 'json', 'parquet'"),
     (("search", "netns", "--method", "mlr"), "'loss-rate', 'sweep'; did you mean mlrsearch?"),
-    (("compare", "a", "b", "--fail-on-regression", "-1"), "'--fail-on-regression': must be at least 0"),
     (("analyze", "/no/such/file"), "/no/such/file"),
     (("analyze", "/"), "/: not a regular file"),
     (("analyze", "/dev/null"), "/dev/null"),
@@ -535,20 +521,24 @@ def test_a_path_that_is_no_text_is_reported_anyway(tmp_path):
     assert b"Traceback" not in done.stderr
 
 
-def test_help_comes_quickly():
-    """Nothing heavy is loaded for it."""
-    heavy = "numpy scipy jinja2 pyroute2 pydantic rich.progress"
+def ran(arguments, heavy):
+    """Run a command in another process; return its output, and which of the `heavy` modules it has loaded."""
     script = f"""
 import sys
 from netbench.cli import main as cli
-sys.argv = ["netbench", "--help"]
+sys.argv = ["netbench", *{arguments!r}]
 try:
     cli.main()
 finally:
     sys.stderr.write(" ".join(name for name in {heavy!r}.split() if name in sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    return done.stdout, done.stderr
+
+
+def test_help_comes_quickly():
+    assert ran(["--help"], "numpy scipy jinja2 pyroute2 pydantic rich.progress")[1] == ""
 
 
 @pytest.mark.parametrize("words", [["CAPTURE"], ["CAPTURE", "--json"], ["--json", "CAPTURE"]])
@@ -556,19 +546,10 @@ def test_analysis_of_a_capture_loads_nothing_that_it_does_not_need(tmp_path, wor
     """It would take longer than to count a million frames."""
     capture = tmp_path / "frames.pcap"
     capture.write_bytes(pcap([]))
-    script = f"""
-import sys
-from netbench.cli import main as cli
-sys.argv = ["netbench", "analyze", *{[str(capture) if word == "CAPTURE" else word for word in words]}]
-try:
-    cli.main()
-finally:
-    heavy = {{"typer", "rich", "pydantic", "scipy", "pyroute2", "subprocess", "netbench.hosts.base"}}
-    sys.stderr.write(" ".join(heavy & set(sys.modules)))
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert ("frames" in json.loads(done.stdout)) if "--json" in words else f"{capture}\n" in done.stdout
+    arguments = ["analyze", *(str(capture) if word == "CAPTURE" else word for word in words)]
+    out, loaded = ran(arguments, "typer rich pydantic scipy pyroute2 subprocess netbench.hosts.base")
+    assert loaded == ""
+    assert ("frames" in json.loads(out)) if "--json" in words else f"{capture}\n" in out
 
 
 @pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["--jsn", "x.pcap"], 2), (["a", "b"], 2), ([], 2)])

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.tester import Identities, LinkIdentity
-from netbench.results.comparability import what_differs, what_was_asked_differs
+from netbench.results.comparability import campaign_differences, configuration_differences
 from netbench.results.directory import ResultDirectory
-from netbench.results.manifest import with_identities
+from netbench.results.manifest import IDENTITIES
 from tests.unit.comparison_factory import exact_campaign, stored
 from tests.unit.inputs import topology
 from tests.unit.results_factory import MANIFEST
@@ -27,7 +27,7 @@ def output(changes, **more):
     """Return the differences between a campaign and one with these changes of its environment."""
     base = exact_campaign()
     environment = {**ENVIRONMENT, **changes}
-    return what_differs(
+    return campaign_differences(
         replace(base, manifest={**MANIFEST, "before": ENVIRONMENT}),
         replace(base, manifest={**MANIFEST, "before": environment, **more}),
     )
@@ -56,7 +56,7 @@ def test_equal_ones_differ_in_nothing_and_how_busy_a_host_was_is_no_setting():
 def test_of_offloads_those_are_reported_that_one_has_alone_whatever_the_topology_is_called():
     base = exact_campaign()
     other = {**ENVIRONMENT, "namespaces": {"nb-lab-uut": {"nics": {"nb-in1": {"offloads": ["tso"]}}}}}
-    found = what_differs(
+    found = campaign_differences(
         replace(base, manifest={**MANIFEST, "before": ENVIRONMENT}),
         replace(base, topology="lab", manifest={**MANIFEST, "before": other}),
     )
@@ -69,7 +69,7 @@ def test_facts_of_uuts_and_where_they_ran_are_reported():
     base = exact_campaign()
     before = replace(base, facts={"raw": {"qemu": "7.2"}, "gone": {"qemu": "7.2"}})
     after = replace(base, facts={"raw": {"qemu": "8.2", "vm": "lab"}})
-    assert [str(difference) for difference in what_differs(before, after)] == [
+    assert [str(difference) for difference in campaign_differences(before, after)] == [
         "UUT raw: On this machine, CPU not emulated → On VM lab, CPU not emulated",
         "UUT raw: qemu: 7.2 → 8.2",
         "UUT raw: vm: unknown → lab",
@@ -80,12 +80,12 @@ def test_keys_of_topologies_that_differ_are_reported_with_their_values(tmp_path)
     base = ResultDirectory(stored(tmp_path / "base", exact_campaign()))
     faster = topology(uuts=[{"name": "bridge", "kind": "raw", "forward": "route"}], description="another")
     new = ResultDirectory(stored(tmp_path / "new", exact_campaign(), faster))
-    assert [(str(difference), difference.matters) for difference in what_was_asked_differs(base, new)] == [
+    assert [(str(difference), difference.matters) for difference in configuration_differences(base, new)] == [
         ("topology: uuts.0.forward: not there → route", True),
         ("topology: description: empty → another", False),
     ]
     (tmp_path / "new" / "topology.yaml").write_text("[")
-    assert str(what_was_asked_differs(base, new)[0]) == "topology: uuts.0.forward: not there → unknown"
+    assert str(configuration_differences(base, new)[0]) == "topology: uuts.0.forward: not there → unknown"
 
 
 PASSING = [
@@ -113,9 +113,9 @@ def test_numbers_that_are_others_in_each_run_are_no_difference(before, after, di
     """They may occur in the facts of a UUT and in the environment."""
     base = exact_campaign()
     sides = [replace(base, facts={"raw": {"where": value}}) for value in (before, after)]
-    assert len(what_differs(*sides)) == differs
+    assert len(campaign_differences(*sides)) == differs
     manifests = [{**MANIFEST, "before": {"sysctls": {"where": value}}} for value in (before, after)]
-    assert len(what_differs(*(replace(base, manifest=manifest) for manifest in manifests))) == differs
+    assert len(campaign_differences(*(replace(base, manifest=manifest) for manifest in manifests))) == differs
 
 
 def test_a_link_whose_kernel_thread_has_another_number_is_the_same():
@@ -123,13 +123,13 @@ def test_a_link_whose_kernel_thread_has_another_number_is_the_same():
 
     def manifest(thread, cpus):
         links = {"s1": LinkIdentity("napi", thread, cpus)}
-        return with_identities(dict(MANIFEST), Identities("2026-01-01T00:00:00+00:00", {}, {}, links))
+        return IDENTITIES.put(MANIFEST, (Identities("2026-01-01T00:00:00+00:00", {}, {}, links),))
 
     first, again, other = (
         replace(base, manifest=manifest(*binding))
         for binding in (("napi/nb-in1-585", (1,)), ("napi/nb-in1-587", (1,)), ("napi/nb-in1-587", (0,)))
     )
-    assert what_differs(first, again) == ()
-    assert [str(difference) for difference in what_differs(first, other)] == [
+    assert campaign_differences(first, again) == ()
+    assert [str(difference) for difference in campaign_differences(first, other)] == [
         "links of s1: napi; kernel thread napi/nb-in1…; CPU 1 → napi; kernel thread napi/nb-in1…; CPU 0"
     ]

@@ -10,7 +10,7 @@ import pytest
 from netbench.errors import ExitCode
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.results.manifest import with_searches
+from netbench.results.manifest import SEARCHES
 from tests.unit.comparison_factory import exact_campaign, made_up, stored, trials_of
 from tests.unit.inputs import topology
 from tests.unit.report_page import Page
@@ -72,18 +72,12 @@ def test_it_fits_80_columns_and_has_no_colours_in_a_pipe(compare, tmp_path):
 
 def test_what_else_differs_leads(compare, base, tmp_path):
     before = {**dict(MANIFEST["before"]), "kernel": "6.12.1"}  # type: ignore[call-overload]  # JSON
-    new = stored(tmp_path / "new", made_up(seed=2), before=before)
-    code, out, _ = compare(base, new)
-    assert code == 0
-    assert "warning: not only numbers differ, base → new:\n  kernel: 6.1.0-31-amd64 → 6.12.1\n" in out
-    assert out.index("6.12.1") < out.index("Highest throughput")
-
-
-def test_another_topology_is_reported(compare, base, tmp_path):
-    other = topology(name="lab2", uuts=[{"name": "bridge", "kind": "raw", "forward": "route"}])
-    code, out, _ = compare(base, stored(tmp_path / "new", made_up(seed=2), other))
+    lab = topology(name="lab2", uuts=[{"name": "bridge", "kind": "raw", "forward": "route"}])
+    code, out, _ = compare(base, stored(tmp_path / "new", made_up(seed=2), lab, before=before))
     assert code == 0
     assert "  topology: name: lab → lab2\n  topology: uuts.0.forward: not there → route\n" in out
+    assert "warning: not only numbers differ, base → new:\n  kernel: 6.1.0-31-amd64 → 6.12.1\n" in out
+    assert out.index("6.12.1") < out.index("Highest throughput")
 
 
 def test_an_unfinished_campaign_is_compared_as_far_as_it_is(compare, base, tmp_path):
@@ -144,7 +138,7 @@ def test_searched_maxima_are_compared(compare, base, tmp_path):
         stored(
             tmp_path / name,
             made_up(),
-            **with_searches({}, [replace(found, lower_fps=fps, upper_fps=fps + 1000, for_maxima=True)]),
+            **SEARCHES.put({}, (replace(found, lower_fps=fps, upper_fps=fps + 1000, for_maxima=True),)),
         )
         for name, fps in (("old", 80_000.0), ("slow", 60_000.0))
     ]
@@ -154,24 +148,6 @@ def test_searched_maxima_are_compared(compare, base, tmp_path):
     for shown in (out, Page(page.read_text()).text):
         assert "Maxima that loads refer to" in shown
         assert "60.0 … 61.0" in shown
-
-
-def test_many_campaigns_make_one_page_with_a_trend(compare, tmp_path):
-    nights = [
-        stored(
-            tmp_path / f"night{night}",
-            made_up(80_000 - 1_000 * night, seed=night),
-            started=f"2025-03-0{night}T01:00:00+00:00",
-        )
-        for night in range(1, 6)
-    ]
-    page = tmp_path / "page.html"
-    code, out, _ = compare(*nights, "--html", page)
-    assert code == 0
-    assert "night5 against night1: slower in 3" in out
-    text = Page(page.read_text()).text
-    assert "Trend" in text
-    assert "night4: slower in 3" in text
 
 
 @pytest.fixture
@@ -185,7 +161,7 @@ def odd(tmp_path):
     stored(tmp_path / "real", replace(made_up(seed=2), facts={"raw": {"kernel": "6.1"}}))
     stored(tmp_path / "imitated", imitated)
     search = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "ndr", 0.0, SearchState.FOUND, 0.005)
-    stored(tmp_path / "search", made_up(seed=2), **with_searches({}, [search]))
+    stored(tmp_path / "search", made_up(seed=2), **SEARCHES.put({}, (search,)))
     (tmp_path / "nothing").mkdir()
     return tmp_path
 
@@ -222,3 +198,21 @@ def test_what_cannot_be_compared_is_refused_in_one_message(compare, base, odd, m
     assert code == ExitCode.USAGE
     assert message in err
     assert "Traceback" not in err
+
+
+def test_many_campaigns_make_one_page_with_a_trend(compare, tmp_path):
+    nights = [
+        stored(
+            tmp_path / f"night{night}",
+            made_up(80_000 - 1_000 * night, seed=night),
+            started=f"2025-03-0{night}T01:00:00+00:00",
+        )
+        for night in range(1, 6)
+    ]
+    page = tmp_path / "page.html"
+    code, out, _ = compare(*nights, "--html", page)
+    assert code == 0
+    assert "night5 against night1: slower in 3" in out
+    text = Page(page.read_text()).text
+    assert "Trend" in text
+    assert "night4: slower in 3" in text

@@ -9,7 +9,7 @@ import pytest
 from netbench.errors import ExitCode
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import CampaignWarning, WarningKind
-from netbench.results.manifest import with_searches
+from netbench.results.manifest import SEARCHES
 from tests.unit.comparison_factory import made_up, stored
 from tests.unit.report_page import Page
 
@@ -101,7 +101,7 @@ def test_searches_have_the_same_forms(compare, tmp_path, form):
         stored(
             tmp_path / name,
             made_up(),
-            **with_searches({}, [replace(SEARCH, lower_fps=fps, upper_fps=1.01 * fps)]),
+            **SEARCHES.put({}, (replace(SEARCH, lower_fps=fps, upper_fps=1.01 * fps),)),
         )
         for name, fps in (("base", 100_000.0), ("new", 50_000.0))
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from netbench.report.comparison import Compared
 from netbench.report.comparison_page import comparison_page
 from netbench.report.styles import MARK
-from netbench.results.comparability import Differs
+from netbench.results.comparability import ChangedSetting
 from netbench.statistics.compared_cells import Campaign
 from netbench.statistics.comparison import compare
 from tests.unit.charts import figures_on
@@ -29,7 +29,8 @@ def at(day, results):
 
 
 def test_two_campaigns_and_what_else_differs():
-    made = page(made_up(seed=1), made_up(77_600, seed=2), differs=[Differs("kernel", "6.1", "6.<12>", matters=True)])
+    kernel = ChangedSetting("kernel", "6.1", "6.<12>", matters=True)
+    made = page(made_up(seed=1), made_up(77_600, seed=2), differs=[kernel])
     assert made.text.startswith("new against old <one>")
     assert "new: slower in 3, by up to 3.0 %; 4 cells in all" in made.text
     assert "Not only the numbers differ: 1 setting" in made.text

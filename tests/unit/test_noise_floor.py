@@ -8,7 +8,7 @@ from netbench.campaign import runner
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.noise_trial import MOST, came_out_fps, is_enough, noise_trial
-from netbench.results.manifest import noise_floor_of
+from netbench.results.manifest import NOISE_FLOOR
 from netbench.statistics.intervals import noise_floor
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.inputs import profile, topology
@@ -74,8 +74,8 @@ def test_a_campaign_measures_it_once_at_its_start_and_keeps_it(tmp_path, monkeyp
     assert results.noise_floor.repeats == MOST - 1
     assert len(results.trials) == 2 * len(results.uuts), "none of them is a result"
     kept = json.loads((tmp_path / "results" / "manifest.json").read_text())
-    assert noise_floor_of(kept) == results.noise_floor
-    assert noise_floor_of({**kept, "noise_floor": {"half_width": "x"}}) is None
+    assert NOISE_FLOOR.of(kept) == results.noise_floor
+    assert NOISE_FLOOR.of({**kept, "noise_floor": {"half_width": "x"}}) is None
 
 
 @pytest.mark.parametrize(("machine", "run_to_run"), [("none", 0.0), ("kvm", 0.25), (None, 0.0)])

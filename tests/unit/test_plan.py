@@ -281,11 +281,6 @@ def test_scenarios_that_a_topology_cannot_play_are_refused(topo, scenario, words
         make_plan(topology(2, UUTS, **topo), profile(scenarios=[scenario]))
 
 
-def test_a_name_that_begins_none_is_refused():
-    with pytest.raises(UsageError, match="no scenario 'net' here; did you mean network-50"):
-        shared_plan(scenarios=["net"])
-
-
 def test_neighbours_and_their_loads_have_a_cost():
     second = DurationEstimate(bring_up_s=1000, trial_s=2, idle_s=4, load_s=5, worker_s=1)
     costs = Costs(start_s=0, trial_s=0, stream_s=3, guests={"a": DurationEstimate(100, trial_s=7), "a.second": second})

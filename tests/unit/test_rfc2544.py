@@ -31,7 +31,7 @@ from netbench.plan.schedule import Schedule
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
 from netbench.report.tables.searches import bursts_text
-from netbench.results.manifest import searches_of, with_searches
+from netbench.results.manifest import SEARCHES
 from netbench.search.rfc2544_tests import deviations
 from netbench.search.search_options import SearchOptions
 from netbench.statistics.groups import group_trials
@@ -100,8 +100,8 @@ def at(spec: TrialSpec, fps: float) -> TrialSpec:
     return replace(spec, guests=(replace(victim, traffic=replace(spec.frames, load=Load.of_fps(fps))), *others))
 
 
-def followed(search: Schedule, uut: Any = measured) -> tuple[SearchResult, Rfc2544Tests, dict[str, TrialResult]]:
-    """The last search, its tests, and all trials."""
+def followed(search: Schedule, uut: Any = measured) -> tuple[Any, Any, dict[str, TrialResult]]:
+    """The last search, its tests, and all trials: a SearchResult, and an Rfc2544Tests."""
     results: dict[str, TrialResult] = {}
     while (spec := search.next(results)) is not None:
         assert isinstance(spec, TrialSpec)
@@ -115,11 +115,9 @@ def followed(search: Schedule, uut: Any = measured) -> tuple[SearchResult, Rfc25
 def test_all_tests_follow_the_throughput() -> None:
     found, tests, results = followed(schedule())
     assert found.state is SearchState.FOUND
-    assert found.lower_fps is not None
     # A bucket of BUFFER frames that is full at the start is part of the throughput of a trial of 10 s.
     assert found.lower_fps == pytest.approx(CAPACITY + BUFFER / 10, rel=0.006)
     assert tests.line_rate_fps == pytest.approx(1_488_095.2, rel=1e-6)
-    assert tests.latency is not None
     assert (tests.latency.load_fps, tests.latency.trial_s, len(tests.latency.means_ns)) == (found.lower_fps, 3.0, 4)
     assert [round(loss.share, 3) for loss in tests.losses] == [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2]
     assert [loss.loss_ratio for loss in tests.losses[:2]] == [
@@ -127,7 +125,6 @@ def test_all_tests_follow_the_throughput() -> None:
     ]
     assert [loss.loss_ratio for loss in tests.losses[-2:]] == [0, 0]
     bursts = tests.back_to_back
-    assert bursts is not None
     # n frames at R pass where n − C·n/R ≤ B: RFC 9004's model, of which the correction gives B again.
     longest = BUFFER / (1 - CAPACITY / HIGHEST)
     assert bursts.is_bounded
@@ -135,11 +132,9 @@ def test_all_tests_follow_the_throughput() -> None:
     assert all(0.994 * longest <= frames <= longest + 1 for frames in bursts.frames)
     assert replace(bursts, throughput_fps=CAPACITY).corrected_buffer_frames == pytest.approx(BUFFER, rel=0.006)
     assert bursts.implied_buffer_s == pytest.approx(longest / HIGHEST, rel=0.006)
-    assert tests.recovery is not None
     assert tests.recovery.overload_fps == pytest.approx(1.1 * found.lower_fps)
     assert tests.recovery.reduced_fps == pytest.approx(0.55 * found.lower_fps)
     assert list(tests.recovery.seconds) == [pytest.approx(0.25, rel=0.001)] * 3
-    assert tests.reset is not None
     assert list(tests.reset.seconds) == [pytest.approx(1.5, rel=0.001)] * 2
     of_search = [result for result in results.values() if not result.spec.benchmark]
     assert found.trials == len(of_search) - 4 - len(tests.losses), "those of the tests are none of the search"
@@ -164,7 +159,7 @@ def test_what_follows_depends_on_the_results_alone() -> None:
     again = schedule()
     assert again.next(known) is None
     assert again.searches == (found,)
-    assert searches_of(with_searches({}, [found])) == (found,)
+    assert SEARCHES.of(SEARCHES.put({}, (found,))) == (found,)
 
 
 def test_the_reset_is_measured_with_the_smallest_frames() -> None:
@@ -179,20 +174,22 @@ def test_the_reset_is_measured_with_the_smallest_frames() -> None:
     }
 
 
+def expected_s(tests: Mapping[str, Any] = {}, costs: Costs | None = None, **more: Any) -> Any:
+    return schedule(tests, costs, **more).expected_s(())
+
+
 def test_bursts_are_of_one_frame_size() -> None:
-    search = schedule({"tests": ["back-to-back"]}, frame_sizes=[64, "imix"])
+    bursts = {"tests": ["back-to-back"]}
+    search = schedule(bursts, frame_sizes=[64, "imix"])
     both_s = search.expected_s(())
     followed(search)
     alone, mixed = (searched.tests.back_to_back for searched in search.searches if searched.tests)
-    assert alone is not None
-    assert mixed is not None
+    assert alone
+    assert mixed
     assert (len(alone.frames), alone.refused) == (3, "")
     assert (mixed.frames, mixed.refused) == ((), "not with frames of several sizes (RFC 9004, section 3)")
-    one_s = schedule({"tests": ["back-to-back"]}, frame_sizes=[64]).expected_s(())
-    without_s = schedule({"tests": ["latency"], "latency": {"duration": "1ms", "times": 1}}).expected_s(())
-    assert both_s is not None
-    assert one_s is not None
-    assert without_s is not None
+    without_s = expected_s({"tests": ["latency"], "latency": {"duration": "1ms", "times": 1}})
+    one_s = expected_s(bursts, frame_sizes=[64])
     assert both_s == pytest.approx(one_s + without_s, abs=2.0), "the mix takes what a search without bursts takes"
 
 
@@ -201,10 +198,7 @@ def test_each_reset_is_followed_by_a_start_and_its_warm_up_trials_in_the_expecte
     warm = replace(costs, warm_up_trials=5)
     slow = replace(costs, guests={"bridge": DurationEstimate(bring_up_s=7.0)})
     for tests, starts in ([], 1), (["reset"], 3):
-        cold_s, warm_s, slow_s = (schedule({"tests": tests}, cost).expected_s(()) for cost in (costs, warm, slow))
-        assert cold_s is not None
-        assert warm_s is not None
-        assert slow_s is not None
+        cold_s, warm_s, slow_s = (expected_s({"tests": tests}, cost) for cost in (costs, warm, slow))
         assert slow_s - cold_s == pytest.approx(7.0 * starts)
         assert warm_s - cold_s == pytest.approx(starts * 5 * 10, rel=0.2), "trials of 10 s, about"
 
@@ -214,9 +208,7 @@ def test_a_uut_that_stays_away_and_one_that_does_not_recover() -> None:
         schedule({"tests": ["system-recovery", "reset"]}),
         lambda spec: measured(spec, recovers_s=0.9999, away_s=100.0),
     )
-    assert tests.recovery is not None
     assert (tests.recovery.seconds, tests.recovery.unrecovered) == ((), 3)
-    assert tests.reset is not None
     assert (tests.reset.seconds, tests.reset.dead) == ((), 2)
 
 
@@ -234,7 +226,6 @@ def test_the_highest_rate_is_one_that_sources_hold() -> None:
 
     found, tests, _ = followed(schedule({"highest": "max", "tests": ["frame-loss-rate", "back-to-back"]}), uut)
     assert found.state is SearchState.FOUND
-    assert tests.back_to_back is not None
     assert tests.back_to_back.rate_fps == pytest.approx(0.8 * 30_000)
     assert len(tests.back_to_back.frames) == 3
     assert not any(loss.refused for loss in tests.losses)
@@ -270,7 +261,6 @@ def test_a_burst_too_short_to_be_sent_at_its_rate_is_not_guessed() -> None:
 
     _, tests, _ = followed(schedule({"tests": ["back-to-back"]}), uut)
     bursts = tests.back_to_back
-    assert bursts is not None
     assert (bursts.frames, bursts.too_long_frames) == ((), 2000), "1,600 is right; 1,000 come out whole, but slowly"
     assert bursts.refused == "offered-out-of-tolerance: too slow"
     assert bursts_text(tests) == "< 2,000"
@@ -281,10 +271,8 @@ def test_nothing_is_reported_where_the_highest_rate_loses_nothing() -> None:
         schedule({"highest": "10kfps", "tests": ["frame-loss-rate", "back-to-back", "system-recovery"]})
     )
     assert [loss.loss_ratio for loss in tests.losses] == [0, 0]
-    assert tests.back_to_back is not None
     assert (tests.back_to_back.frames, tests.back_to_back.mean_frames) == ((), None)
     assert tests.back_to_back.refused == "nothing is lost at the highest rate, however long it lasts"
-    assert tests.recovery is not None
     assert tests.recovery.refused == f"there is no overload to recover from: {tests.back_to_back.refused}"
 
 
@@ -471,14 +459,3 @@ def test_rows_that_differ_in_sources_scenario_or_search_are_reported_apart() -> 
     ]
     words = page_of(shown(FOUND, replace(FOUND, repetition=2))).text.split("Latency (section 26.2)")[1].split()
     assert words[:4] == ["UUT", "Frame", "size", "Search"]
-
-
-def test_two_rates_in_one_trial_are_a_number_of_frames_each() -> None:
-    search = schedule({"tests": ["system-recovery"]})
-    _, _, results = followed(search)
-    (spec, *_) = [result.spec for result in results.values() if result.spec.benchmark]
-    victim = spec.victim
-    assert victim.first_s == 2.0
-    assert victim.first_fps is not None
-    first, every = round(victim.first_fps * 2.0), round(spec.load.value * 3.0)
-    assert (every - first) / 1.0 == pytest.approx(victim.first_fps / 2, rel=0.001)

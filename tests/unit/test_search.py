@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from benchmarks.search import SimulatedUut
 from netbench.cli.dry_run import describe
 from netbench.errors import UsageError
 from netbench.model.received import MeasuringWindow
@@ -19,12 +20,11 @@ from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
 from netbench.report.tables.searches import remark
-from netbench.results.manifest import searches_of, with_searches
+from netbench.results.manifest import SEARCHES
 from netbench.search.contradictions import contradiction
 from netbench.search.measurement import measurement_of
 from netbench.search.methods import Bounds, Goal, Measured
 from netbench.search.search_options import SearchOptions
-from netbench.search.simulated import SimulatedUut
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour
 from tests.unit.inputs import profile, shared_topology, topology
@@ -114,38 +114,36 @@ def test_each_method_finds_the_limit(method, capacity):
 
 
 @pytest.mark.parametrize(
-    ("capacity", "shares", "lower", "upper"),
+    ("capacity", "lowest", "loads", "lower", "upper"),
     [
-        (65_000.0, [100, 90, 80, 70, 60, 50], 60_000, 70_000),
-        (1e9, [100, 90], 100_000, None),
-        (1.0, [100, 90, 80, 70, 60, 50, 40, 30, 20, 10], None, 10_000),
+        (65_000.0, None, [100, 90, 80, 70, 60, 50], 60_000, 70_000),
+        (1e9, None, [100, 90], 100_000, None),
+        (1.0, None, [100, 90, 80, 70, 60, 50, 40, 30, 20, 10], None, 10_000),
+        (1.0, "50kfps", [100, 90, 80, 70, 60, 50], None, 50_000),  # all loads below the lowest one are the lowest one
     ],
 )
-def test_the_frame_loss_rate_goes_down_until_two_loads_lose_nothing(capacity, shares, lower, upper):
-    found, results = followed(
-        schedule({"method": "loss-rate", "highest": "100kfps"}), SimulatedUut(capacity, buffer_frames=0)
-    )
+def test_the_frame_loss_rate_goes_down_until_two_loads_lose_nothing(capacity, lowest, loads, lower, upper):
+    options = {"method": "loss-rate", "highest": "100kfps", "lowest": lowest}
+    found, results = followed(schedule(options), SimulatedUut(capacity, buffer_frames=0))
     (one,) = found.values()
-    assert [round(result.spec.load.value / 1000) for result in results.values()] == shares
+    assert [round(result.spec.load.value / 1000) for result in results.values()] == loads
     assert (one.lower_fps, one.upper_fps) == (lower, upper)
 
 
-def test_the_frame_loss_rate_records_the_loads_that_it_offered():
-    """All loads below the lowest one are the lowest one, which is measured once."""
-    options = {"method": "loss-rate", "highest": "20kfps", "lowest": "10kfps"}
-    found, results = followed(schedule(options), SimulatedUut(1.0, buffer_frames=0))
-    (one,) = found.values()
-    tried = [result.spec.load.value for result in results.values()]
-    assert tried == [20_000, 18_000, 16_000, 14_000, 12_000, 10_000]
-    assert (one.state, one.lower_fps, one.upper_fps) == (SearchState.AT_MOST, None, 10_000)
-
-
-def test_the_maximum_of_a_sweep():
+@pytest.mark.parametrize(
+    ("options", "buffer", "lower", "upper", "trials"),
+    [
+        ({"shares": ["10%", "20%", "50%", "100%"], "times": 3}, 0, 50_000, 100_000, 12),
+        # What waits in a queue was not forwarded; the maximum was found although the highest load has it.
+        ({"shares": ["10%", "100%"], "lowest": "20kfps"}, 10_000, 100_000, 100_000, 2),
+    ],
+)
+def test_the_maximum_of_a_sweep(options, buffer, lower, upper, trials):
     """As in the paper, it is the load with the highest throughput, whatever is lost."""
-    options = {"method": "sweep", "shares": ["10%", "20%", "50%", "100%"], "times": 3, "highest": "100kfps"}
-    found, results = followed(schedule(options), SimulatedUut(30_000.0, buffer_frames=0))
+    search = schedule({"method": "sweep", "highest": "100kfps", **options})
+    found, results = followed(search, SimulatedUut(30_000.0, buffer_frames=buffer))
     (one,) = found.values()
-    assert (one.lower_fps, one.upper_fps, one.trials, len(results)) == (50_000, 100_000, 12, 12)
+    assert (one.state, one.lower_fps, one.upper_fps, len(results)) == (SearchState.FOUND, lower, upper, trials)
     assert one.throughput_fps == pytest.approx(30_000, rel=0.001)
 
 
@@ -259,8 +257,6 @@ def test_a_link_that_pushes_back_until_all_is_sent_is_no_success(method, marked)
         results[spec.key] = replace(trial(counts, reasons=reasons), spec=spec)
     for result in search.searches:
         limit = 70_000 / (1 - (result.loss_ratio or 0.0))
-        assert result.lower_fps is not None
-        assert result.upper_fps is not None
         assert result.state is SearchState.FOUND
         assert 0.99 * 70_000 <= result.lower_fps <= 70_001, "no more is offered"
         assert result.lower_fps < result.upper_fps <= 1.01 * limit
@@ -281,7 +277,6 @@ def test_a_uut_that_ends_above_some_load_was_above_its_limit(method):
         results[spec.key] = replace(result, boot=spec.boot)
     assert {searched.state for searched in search.searches} == {SearchState.FOUND}
     for searched in search.searches:
-        assert searched.lower_fps is not None
         assert 99_000 < searched.lower_fps <= 100_000
         assert searched.why == "at the upper bound: uut-failed: the process is gone"
     ends = [result.spec.load.value > 100_000 for result in results.values()]
@@ -316,38 +311,12 @@ def test_bounds_that_only_invalid_trials_make_are_the_testers(options):
     assert one.limited_by in ("capture-dropped", "the highest load asked for")
 
 
-def test_a_sweep_whose_most_is_lost_at_the_highest_load_is_one_that_was_found():
-    options = {"method": "sweep", "shares": ["10%", "100%"], "highest": "100kfps", "lowest": "20kfps"}
-    found, results = followed(schedule(options), SimulatedUut(30_000.0, buffer_frames=10_000))
-    (one,) = found.values()
-    assert (one.state, one.lower_fps, len(results)) == (SearchState.FOUND, 100_000, 2)
-    assert one.throughput_fps == pytest.approx(30_000, rel=0.001), "what waits in a queue has not come out"
-
-
 def test_a_uut_that_breaks_while_it_is_searched():
     """The two halves contradict each other, and the result reports that."""
     uut = SimulatedUut(300_000.0, breaks_after_s=5, broken=0.3)
     found, _ = followed(schedule(NDR), uut)
     assert found["NDR"].state is SearchState.FOUND
     assert "met the goal, though the upper bound is 90," in found["NDR"].unstable
-
-
-def test_one_short_trial_that_forwards_more_than_a_long_one_could_is_enough_to_doubt():
-    """A machine stood still in all long trials: no UUT with that limit forwards so much, whatever its queue."""
-    spared, stopped = (SimulatedUut(300_000.0, buffer_frames=250, stalls=part, stall_s=0.005) for part in (0.0, 1.0))
-
-    class InSeconds(SimulatedUut):
-        """Stalls are of seconds: a short trial has none."""
-
-        def measure(self, duration_s, load_fps):
-            return (stopped if duration_s >= 1 else spared).measure(duration_s, load_fps)
-
-    found, _ = followed(schedule(NDR), InSeconds(300_000.0))
-    assert found["NDR"].upper_fps < 51_000, "250 frames within 5 ms are the limit of long trials"
-    assert " frames/s met the goal, though the upper bound is 50," in found["NDR"].unstable
-    held_back = SimulatedUut(300_000.0, buffer_frames=20_000)
-    found, _ = followed(schedule(NDR | {"width": "20%"}), held_back)
-    assert found["NDR"].unstable == "", "what a queue takes in is no contradiction"
 
 
 def test_that_two_streams_forward_more_than_the_limit_of_one_is_no_contradiction():
@@ -416,7 +385,7 @@ def test_of_several_streams_each_is_reported_at_the_limit_of_all():
     assert back.loss_ratio == pytest.approx(0.02, abs=0.006)
     assert back.forwarded_fps == pytest.approx(50_000, rel=1e-4)
     assert forth.forwarded_fps == pytest.approx(found.lower_fps, rel=1e-3)
-    assert searches_of(with_searches({}, [found])) == (found,)
+    assert SEARCHES.of(SEARCHES.put({}, (found,))) == (found,)
     text = page_of(replace(campaign([trial(stream_counts(), uut="bridge")]), searches=(found,))).text
     assert "s2, reverse of s1 51." in " ".join(text.split("Each stream at its highest load")[1].split())
     followed(alone := schedule({"loss": "1%"}), SimulatedUut(50_000.0))
@@ -443,20 +412,6 @@ def test_how_long_it_takes_is_about_known(method):
     followed(search, uut)
     assert 0.4 < expected_s / uut.spent_s < 2.5
     assert search.expected_s(()) == 0
-
-
-def test_searches_that_are_over_say_how_long_the_others_take():
-    """A UUT whose limit is constant needs as many trials each time; the first estimate is a guess."""
-    search, uut = schedule(NDR, frame_sizes=[64, 512], repetitions=2), SimulatedUut(50_000.0, overhead_s=0.2)
-    at_first_s = search.expected_s(())
-    results: dict[str, TrialResult] = {}
-    while (spec := search.next(results)) is not None and len(search.searches) < 3:
-        results[spec.key] = measured(spec, uut)
-    spent_s, left_s = uut.spent_s, search.expected_s(())
-    while (spec := search.next(results)) is not None:
-        results[spec.key] = measured(spec, uut)
-    assert left_s == pytest.approx(uut.spent_s - spent_s, rel=0.05)
-    assert at_first_s != pytest.approx(uut.spent_s, rel=0.05)
 
 
 def test_trials_last_as_long_as_they_should():
@@ -518,7 +473,7 @@ def test_a_campaign_that_searches(monkeypatch, tmp_path):
     assert found.upper_fps is not None
     assert found.upper_fps - found.lower_fps <= 0.1 * found.upper_fps
     assert found.trials == len(results.trials)
-    assert searches_of(results.manifest) == results.searches
+    assert SEARCHES.of(results.manifest) == results.searches
 
 
 LATE = Reason(ReasonKind.UNEVEN_PACING, "s1", "the source fell 60 ms behind")
@@ -768,3 +723,33 @@ def test_a_regular_result_has_both_bounds_within_the_width():
     for changes in ({"upper_fps": 1.02 * one.upper_fps}, {"upper_fps": None}, {"state": SearchState.AT_LEAST}):
         assert not replace(one, **changes).is_regular
     assert remark(replace(one, upper_fps=1.02 * one.upper_fps)).startswith("bounds further apart than 0.5")
+
+
+def test_finished_searches_show_how_long_the_others_take():
+    """A UUT whose limit is constant needs as many trials each time."""
+    search, uut = schedule(NDR, frame_sizes=[64, 512], repetitions=2), SimulatedUut(50_000.0, overhead_s=0.2)
+    results: dict[str, TrialResult] = {}
+    while (spec := search.next(results)) is not None and len(search.searches) < 3:
+        results[spec.key] = measured(spec, uut)
+    spent_s, left_s = uut.spent_s, search.expected_s(())
+    while (spec := search.next(results)) is not None:
+        results[spec.key] = measured(spec, uut)
+    assert left_s == pytest.approx(uut.spent_s - spent_s, rel=0.05)
+
+
+def test_one_short_trial_that_forwards_more_than_a_long_one_could_is_enough_to_doubt():
+    """A machine stood still in all long trials: no UUT with that limit forwards so much, whatever its queue."""
+    spared, stopped = (SimulatedUut(300_000.0, buffer_frames=250, stalls=part, stall_s=0.005) for part in (0.0, 1.0))
+
+    class InSeconds(SimulatedUut):
+        """Stalls are of seconds: a short trial has none."""
+
+        def measure(self, duration_s, load_fps):
+            return (stopped if duration_s >= 1 else spared).measure(duration_s, load_fps)
+
+    found, _ = followed(schedule(NDR), InSeconds(300_000.0))
+    assert found["NDR"].upper_fps < 51_000, "250 frames within 5 ms are the limit of long trials"
+    assert " frames/s met the goal, though the upper bound is 50," in found["NDR"].unstable
+    held_back = SimulatedUut(300_000.0, buffer_frames=20_000)
+    found, _ = followed(schedule(NDR | {"width": "20%"}), held_back)
+    assert found["NDR"].unstable == "", "what a queue takes in is no contradiction"

@@ -7,7 +7,7 @@ import pytest
 
 from netbench.errors import ExitCode
 from netbench.model.search import Rfc2544Tests, SearchResult, SearchState
-from netbench.results.manifest import with_searches
+from netbench.results.manifest import SEARCHES
 from netbench.statistics.regression_gate import GateResult, judge_searches
 from netbench.statistics.search_comparison import compare_searches
 from tests.unit.comparison_factory import made_up, stored
@@ -140,7 +140,7 @@ def test_emulated_limits_are_compared_to_none_that_are_not():
 @pytest.fixture
 def directories(tmp_path):
     def make(name, *searches):
-        return stored(tmp_path / name, made_up(), **with_searches({}, searches))
+        return stored(tmp_path / name, made_up(), **SEARCHES.put({}, tuple(searches)))
 
     return make
 

@@ -8,7 +8,6 @@ from netbench.model.source_ceiling import (
     MOST_SAMPLES,
     CeilingComparison,
     CeilingSample,
-    SourceCeiling,
     ceiling_of,
     is_settled,
 )
@@ -18,7 +17,7 @@ from netbench.model.verdict import WarningKind
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
 from netbench.report.page import report_page
-from netbench.results.manifest import ceilings_of, with_ceilings
+from netbench.results.manifest import CEILINGS
 from netbench.results.rows import stream_rows
 from netbench.trial.source_calibration import calibrate_sources, can_calibrate, fault_of
 from tests.unit.fake_campaign import FakeCampaign
@@ -65,8 +64,8 @@ def test_what_is_doubtful_of_a_ceiling_is_reported_with_numbers():
     assert slow.doubt == "the same source offered 9,000,000 frames/s in UUT xdp"
     assert "differ by more than 5%" in ceiling_of("xdp", 1, 64, samples(9e6, 8e6, 7e6)).doubt
     assert ceiling_of("xdp", 1, 64, samples(9e6, disturbed=[9e6])).doubt == "fewer than two of 1 samples count; stopped"
-    assert ceilings_of(with_ceilings({}, [sure, slow])) == (sure, slow)
-    assert ceilings_of({"source_ceilings": [{"fps": "x"}]}) == ()
+    assert CEILINGS.of(CEILINGS.put({}, (sure, slow))) == (sure, slow)
+    assert CEILINGS.of({"source_ceilings": [{"fps": "x"}]}) == ()
 
 
 @pytest.mark.parametrize(
@@ -150,14 +149,14 @@ def made(monkeypatch, tmp_path):
 def test_a_campaign_calibrates_once_for_all_its_uuts_and_resumes_with_the_same(made):
     made.testbed.usual = Behaviour(capacity_fps=4321.0)
     first = made.stopped_at(3, **SHARES)
-    (ceiling,) = ceilings_of(first.manifest)
+    (ceiling,) = CEILINGS.of(first.manifest)
     assert (ceiling.fps, ceiling.paced_fps, ceiling.agreed, ceiling.uut) == (10_000.0, 9_800.0, True, "")
     assert len(ceiling.samples) == 3
     results = made.resume()
-    assert ceilings_of(results.manifest) == (ceiling,)
+    assert CEILINGS.of(results.manifest) == (ceiling,)
     assert "max" not in {str(trial.spec.load) for trial in results.trials}, "no trial is for the source alone"
     assert [search.uut for search in results.maxima_searches] == ["bridge", "route"]
-    rows = list(stream_rows(results.trials, ceilings=ceilings_of(results.manifest)))
+    rows = list(stream_rows(results.trials, ceilings=CEILINGS.of(results.manifest)))
     assert {row["source_ceiling_fps"] for row in rows if not row["guest"]} == {10_000.0}
     assert {row["source_ceiling_doubt"] for row in rows} == {None}
     page = report_page(results)
@@ -170,7 +169,7 @@ def test_where_frames_must_not_be_sent_without_a_uut_trials_through_each_uut_cal
     monkeypatch.setattr("netbench.campaign.runner.can_calibrate", lambda _: False)
     campaign.testbed.usual = Behaviour(capacity_fps=4321.0)
     results = campaign.run(loads=[], schedule={"kind": "search", "method": "rfc2544"})
-    (ceiling,) = ceilings_of(results.manifest)
+    (ceiling,) = CEILINGS.of(results.manifest)
     assert (ceiling.uut, ceiling.fps, len(ceiling.samples)) == ("x", 10_000.0, 3)
     loads = [str(trial.spec.load) for trial in results.trials]
     assert loads[:5] == ["max", "max", "max", "max", "9800fps"], "the first is the warm-up"
@@ -198,4 +197,3 @@ def test_a_search_between_loads_that_were_asked_for_needs_no_ceiling():
     assert needed() == ((1, 64),)
     assert needed(highest="10kfps") == ()
     assert make_schedule(choose(topology(), profile())).needed_ceilings == ()
-    assert isinstance(ceiling_of("xdp", 1, 64, ()), SourceCeiling)

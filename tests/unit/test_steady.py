@@ -7,8 +7,6 @@ from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 from netbench.model.verdict import WarningKind
 from netbench.plan.schedule_factory import held_steady
 from netbench.plan.warnings import expected_warnings
-from netbench.report.page import report_page
-from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.inputs import profile, topology
 
 SEARCH = {"loads": [], "schedule": {"kind": "search", "method": "rfc2544", "highest": "1600fps", "width": "10%"}}
@@ -58,10 +56,3 @@ def test_who_wants_two_gets_two_and_is_reported():
 def test_only_searches_are_warned_of(wanted, warned):
     kinds = [warning.kind for warning in expected_warnings(topology(), profile(**wanted), 64)]
     assert kinds.count(WarningKind.TESTER_FOLLOWS_LOAD) == warned
-
-
-def test_results_and_their_report_have_the_warning(monkeypatch, tmp_path):
-    campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
-    results = campaign.run(**SEARCH, generator=NOT)
-    assert [warning.kind for warning in results.warnings].count(WarningKind.TESTER_FOLLOWS_LOAD) == 1
-    assert "tester-follows-load" in report_page(results)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netbench.campaign.record import CampaignRecord, Results
+from netbench.campaign.record import CampaignRecord
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot
 from netbench.model.counts import Loss, PointCount, SizeCounts, StreamCounts
@@ -420,7 +420,7 @@ def test_where_nothing_can_be_written_a_store_is_read_and_not_opened_for_writing
 
 def test_frames_that_come_late_spoil_the_trial_that_they_are_missing_in(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "results.sqlite")
-    record = CampaignRecord(ResultDirectory(tmp_path), store, Results(store), [])
+    record = CampaignRecord(ResultDirectory(tmp_path), store, [])
     for index, late_from in enumerate([{}, {}, {"198.18.1.2": 2, "198.18.1.99": 1}]):
         counts = stream_counts(received=998, source_address=f"198.18.1.{2 + index}", late_from=late_from)
         record.keep(trial(counts, index=index, repetition=1 + index))

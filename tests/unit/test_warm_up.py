@@ -82,10 +82,6 @@ def test_a_number_that_is_none_is_refused(value):
         profile(warm_up_trials=value)
 
 
-def test_0_is_as_nothing_reported():
-    assert profile(warm_up_trials=0) == profile()
-
-
 def test_each_boot_is_warmed_up_and_no_number_knows_of_it(campaign):
     results = campaign.run(warm_up_trials=3, repetitions=2, order="interleaved", reboot="trial", loads=LOADS)
     boots = {trial.boot for trial in results.trials}
@@ -107,6 +103,7 @@ def test_without_them_nothing_is_other_than_before(campaign):
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert "warm_up_trials" not in tables, "as older stores"
     assert not {key for key in results.manifest["digests"]["profile"] if "warm_up" in key}, "as older manifests"
+    assert profile(warm_up_trials=0) == profile()
 
 
 def test_by_rule_as_many_are_made_as_it_takes(campaign):
@@ -115,23 +112,6 @@ def test_by_rule_as_many_are_made_as_it_takes(campaign):
     assert made(results) == {("a", 1): [1, 2, 3, 4], ("b", 2): [1, 2]}
     lost = [trial.streams[0].lost_frames for trial in results.trials if trial.spec.uut == "a"]
     assert lost == [100, 100]
-
-
-def test_a_campaign_that_is_stopped_while_it_warms_up_goes_on_with_a_boot_of_its_own(campaign):
-    stopped = campaign.stopped_at(2, warm_up_trials=3, repetitions=2)
-    assert (len(stopped.trials), made(stopped)) == (0, {("a", 1): [1]})
-    results = campaign.resume()
-    assert made(results) == {("a", 1): [1], ("a", 2): [1, 2, 3], ("b", 3): [1, 2, 3]}
-    assert [trial.boot for trial in results.trials] == [2, 2, 3, 3]
-    campaign.resume()
-    assert campaign.testbed.calls == []
-
-
-def test_stopped_after_it_the_boot_that_follows_is_warmed_up_too(campaign):
-    campaign.stopped_at(5, warm_up_trials=3, repetitions=2)
-    results = campaign.resume()
-    assert made(results) == {("a", 1): [1, 2, 3], ("a", 2): [1, 2, 3], ("b", 3): [1, 2, 3]}
-    assert [trial.boot for trial in results.trials] == [1, 2, 3, 3]
 
 
 def test_a_uut_that_dies_while_it_warms_up_is_restarted_and_given_up_like_any(campaign):
@@ -164,12 +144,6 @@ def test_neighbours_are_there_and_one_that_fails_is_brought_up_again(tmp_path, m
     assert campaign.testbed.ups == {"a": 1, "a.second": 2}
     assert made(results) == {("a", 1): [1]}
     assert [trial.verdict for trial in results.trials] == [Verdict.VALID]
-
-
-def test_a_testbed_that_breaks_stops_the_campaign_as_ever(campaign):
-    stopped = campaign.stopped_at(1, TestbedError("eth1 is gone"), warm_up_trials=2)
-    assert (len(stopped.trials), made(stopped)) == (0, {})
-    assert report_page(stopped)
 
 
 def test_exports_tell_how_many_and_have_them_apart(campaign, tmp_path):
@@ -223,7 +197,28 @@ def test_the_dry_run_reports_of_them_and_of_their_time():
 def test_a_store_keeps_them_beside_its_trials(campaign):
     campaign.run(warm_up_trials=1)
     store = Store.open(campaign.directory.store)
-    assert (store.count(), len(list(store.warm_ups())), store.last_boot()) == (2, 2, 2)
+    assert (len(store), len(list(store.warm_ups())), store.last_boot()) == (2, 2, 2)
     with pytest.raises(TestbedError, match="already stored"):
         store.keep_warm_up(next(iter(store.warm_ups())))
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("stop", "numbers", "boots"),
+    [(2, [1], [2, 2, 3, 3]), (5, [1, 2, 3], [1, 2, 3, 3])],
+    ids=["in a warm-up trial", "after the first trial"],
+)
+def test_a_campaign_that_was_stopped_goes_on_with_another_boot_that_is_warmed_up(campaign, stop, numbers, boots):
+    stopped = campaign.stopped_at(stop, warm_up_trials=3, repetitions=2)
+    assert made(stopped) == {("a", 1): numbers}
+    results = campaign.resume()
+    assert made(results) == {("a", 1): numbers, ("a", 2): [1, 2, 3], ("b", 3): [1, 2, 3]}
+    assert [trial.boot for trial in results.trials] == boots
+    campaign.resume()
+    assert campaign.testbed.calls == []
+
+
+def test_a_testbed_that_breaks_stops_the_campaign_as_ever(campaign):
+    stopped = campaign.stopped_at(1, TestbedError("eth1 is gone"), warm_up_trials=2)
+    assert (len(stopped.trials), made(stopped)) == (0, {})
+    assert report_page(stopped)

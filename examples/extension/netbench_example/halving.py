@@ -23,21 +23,21 @@ class Halving(Schedule):
     Options = HalvingOptions
     wants_steady = True  # otherwise a change of the source would look like a limit
 
-    def __init__(self, wanted: CampaignPlan, options: HalvingOptions) -> None:
+    def __init__(self, plan: CampaignPlan, options: HalvingOptions) -> None:
         """As every schedule."""
-        super().__init__(wanted, options)
+        super().__init__(plan, options)
         self._highest, self._steps = options.highest, options.steps
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | None:
         """Half-way between the highest load that was clean and the lowest that was not."""
         index = 0
-        for boot, uut in enumerate(self.wanted.uuts, start=1):
-            for scenario in self.wanted.scenarios:
-                for size in self.wanted.profile.frame_sizes:
+        for boot, uut in enumerate(self.plan.uuts, start=1):
+            for scenario in self.plan.scenarios:
+                for size in self.plan.profile.frame_sizes:
                     low, high = 0, self._highest
                     for _ in range(self._steps):
                         fps = (low + high + 1) // 2
-                        trial = self.wanted.trial(uut, scenario, size, Load.of_fps(fps), 1, index=index, boot=boot)
+                        trial = self.plan.trial(uut, scenario, size, Load.of_fps(fps), 1, index=index, boot=boot)
                         if trial.key not in results:
                             return trial
                         low, high = (fps, high) if _clean(results[trial.key]) else (low, fps)

@@ -14,7 +14,7 @@ from netbench.report.comparison import (
 )
 from netbench.report.styles import Style
 from netbench.report.tables.columns import number, size_column, uut_column
-from netbench.results.comparability import Differs
+from netbench.results.comparability import ChangedSetting
 from netbench.statistics.compared_cells import Difference
 from netbench.statistics.regression_gate import Gate, GateResult
 from netbench.statistics.search_comparison import SearchDifference
@@ -110,7 +110,7 @@ def gate_table(gate: Gate) -> Table:
     )
 
 
-def settings_table(differs: Sequence[Differs]) -> Table:
+def settings_table(differs: Sequence[ChangedSetting]) -> Table:
     """The settings that differ; those that affect rates are marked."""
     return table(
         (

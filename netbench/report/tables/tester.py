@@ -15,7 +15,7 @@ from netbench.report.formats import UNKNOWN, kfps, mbps, percent
 from netbench.report.model import ReportModel
 from netbench.report.tables.columns import number, words
 from netbench.report.tables.registry import report_table
-from netbench.results.manifest import ceilings_of
+from netbench.results.manifest import CEILINGS
 
 _OUTCOMES = {
     True: Cell("pass", badge="badge"),
@@ -59,7 +59,7 @@ def ceilings_table(record: SelftestRecord) -> Table:
 @report_table("source-ceilings", "Highest rate of the sources", "a calibration of the sources")
 def source_ceilings(model: ReportModel) -> Iterator[Table]:
     """The highest rates of the campaign's sources, with each sample."""
-    if ceilings := ceilings_of(model.results.manifest):
+    if ceilings := CEILINGS.of(model.results.manifest):
         yield table(
             (
                 Column("Source", lambda ceiling: ceiling.source),
