@@ -31,8 +31,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from netbench.bpf.attaching import attach_xdp
-from netbench.bpf.libbpf import load
+from netbench.bpf.libbpf import attach_xdp, load
 from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.frame_template import build_frame

@@ -55,9 +55,9 @@ class AutoSource(Source):
 
     def __init__(self, generators: Mapping[str, Generator], *, steady: bool) -> None:
         """`generators` are in the order of preference; with `steady`, a fast source sends all loads."""
-        self._steady = steady
-        self._general = {name: kind for name, kind in generators.items() if not _above_fps(kind)}
-        self._special = {name: kind for name, kind in generators.items() if _above_fps(kind)}
+        self._kinds, self._steady = generators, steady
+        self._general = [name for name, kind in generators.items() if not _above_fps(kind)]
+        self._special = [name for name, kind in generators.items() if _above_fps(kind)]
         self._opened: dict[str, Source] = {}
         self._usual = self._fast = ""
         self._prepared: Source | None = None
@@ -66,12 +66,12 @@ class AutoSource(Source):
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
         """Return the commands of all sources, because open() chooses between them."""
         lines: list[str] = []
-        for name, kind in self._general.items():
-            lines.append("# elsewhere:" if lines else f"# where {name} works:")
-            lines += kind.source().commands(interface, cpus)
-        for name, kind in self._special.items():
-            lines.append(f"# for {self._high_loads(kind)}, where {name} works:")
-            lines += kind.source().commands(interface, cpus)
+        for name in (*self._general, *self._special):
+            if name in self._special:
+                lines.append(f"# for {self._high_loads(name)}, where {name} works:")
+            else:
+                lines.append("# elsewhere:" if lines else f"# where {name} works:")
+            lines += self._kinds[name].source().commands(interface, cpus)
         return lines
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
@@ -89,8 +89,8 @@ class AutoSource(Source):
             self._reasons += [f"{usual} sends high loads from {where} too: {failure}" for failure in failures]
         elif not self._steady:
             self._reasons.append(
-                f"{self._fast} sends `max` and {self._high_loads(self._special[self._fast])} from {where}, {usual} the "
-                "others. For one source at all loads, name one of them as the generator, or set `steady` of auto"
+                f"{self._fast} sends `max` and {self._high_loads(self._fast)} from {where}, {usual} the others. For "
+                "one source at all loads, name one of them as the generator, or set `steady` of auto"
             )
 
     def identity(self) -> Identity:
@@ -108,22 +108,20 @@ class AutoSource(Source):
         return self._reasons + self._opened[self._usual].remarks()
 
     def nearest_fps(self, fps: float, frame_size: FrameSize) -> float:
-        return self._source_of(self._choose(fps, frame_size)).nearest_fps(fps, frame_size)
+        return self._source_for(fps, frame_size).nearest_fps(fps, frame_size)
 
     def stamps(self, traffic: Traffic) -> Stamps:
-        return self._source_of(self._choose(traffic.fps, traffic.frame_size)).stamps(traffic)
+        return self._source_for(traffic.fps, traffic.frame_size).stamps(traffic)
 
     def prepare(self, traffic: Traffic) -> None:
         """Prepare the source for this load; MissingError for a mix that no source can send from this interface."""
         name = self._choose(traffic.fps, traffic.frame_size)
         if name not in self._opened:
-            host, interface, cpus = self._location
-            if reason := self._general[name].unsupported_reason(host):
-                mix = f"the mix {traffic.frame_size} from {interface}"
-                raise MissingError(f"{self._usual} cannot send {mix}, and {reason}")
-            source = self._general[name].source()
-            source.open(host, interface, cpus)
-            self._opened[name] = source
+            try:
+                self._open(name)
+            except MissingError as error:
+                mix = f"the mix {traffic.frame_size} from {self._location[1]}"
+                raise MissingError(f"{self._usual} cannot send {mix}, and {error}") from error
         self._prepared = self._opened[name]
         self._prepared.prepare(traffic)
 
@@ -143,21 +141,24 @@ class AutoSource(Source):
         self._opened, self._reasons, self._prepared = {}, [], None
         self._usual = self._fast = ""
 
-    def _open_first(self, generators: Mapping[str, Generator]) -> tuple[str, list[MissingError | TestbedError]]:
-        """Open the first source that works; return its name (empty: none works), and why those before it do not."""
+    def _open(self, name: str) -> None:
+        """Open the source of a kind; MissingError or TestbedError where it does not work."""
         host, interface, cpus = self._location
+        if reason := self._kinds[name].unsupported_reason(host):
+            raise MissingError(reason)
+        source = self._kinds[name].source()
+        source.open(host, interface, cpus)
+        self._opened[name] = source
+
+    def _open_first(self, names: Sequence[str]) -> tuple[str, list[MissingError | TestbedError]]:
+        """Open the first source that works; return its name (empty: none works), and why those before it do not."""
         failures: list[MissingError | TestbedError] = []
-        for name, kind in generators.items():
-            if reason := kind.unsupported_reason(host):
-                failures.append(MissingError(reason))
-                continue
-            source = kind.source()
+        for name in names:
             try:
-                source.open(host, interface, cpus)
+                self._open(name)
             except (TestbedError, MissingError) as error:
                 failures.append(error)
             else:
-                self._opened[name] = source
                 return name, failures
         return "", failures
 
@@ -166,25 +167,26 @@ class AutoSource(Source):
         self._require_open()
         is_mix = isinstance(frame_size, FrameMix)
         if self._fast:
-            kind = self._special[self._fast]
+            kind = self._kinds[self._fast]
             is_high = self._steady or fps is None or fps > _above_fps(kind)
             fits = kind.largest_frame is None or largest_bytes(frame_size) <= kind.largest_frame
             if is_high and fits and (kind.sends_mixes or not is_mix):
                 return self._fast
-        if is_mix and self._usual and not self._general[self._usual].sends_mixes:
-            return next((name for name, kind in self._general.items() if kind.sends_mixes), self._usual)
+        if is_mix and not self._kinds[self._usual].sends_mixes:
+            return next((name for name in self._general if self._kinds[name].sends_mixes), self._usual)
         return self._usual
 
     def _require_open(self) -> None:
         if not self._usual:
             raise TestbedError("an auto source is used before open() or after close(); open it first")
 
-    def _high_loads(self, kind: Generator) -> str:
-        return "all loads" if self._steady else f"loads above {_above_fps(kind):,} frames/s"
+    def _high_loads(self, name: str) -> str:
+        return "all loads" if self._steady else f"loads above {_above_fps(self._kinds[name]):,} frames/s"
 
-    def _source_of(self, name: str) -> Source:
-        """Return the source of a kind; it need not be open to describe its frames."""
-        return self._opened.get(name) or self._general[name].source()
+    def _source_for(self, fps: float | None, frame_size: FrameSize) -> Source:
+        """Return the source of such a trial; it need not be open to describe its frames."""
+        name = self._choose(fps, frame_size)
+        return self._opened.get(name) or self._kinds[name].source()
 
     @property
     def _ready(self) -> Source:

@@ -10,19 +10,15 @@ The protocol is JSON, one object per line. An unrequested first reply reports re
 The process ends at the end of its stdin.
 """
 
-import errno
-import json
 import os
 import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import asdict
+from collections.abc import Callable
 
-from netbench.errors import MissingError, NetbenchError
 from netbench.generators.frame_template import FrameTemplate
+from netbench.hosts.worker_requests import Reply, Request, reply_to, reply_when_sent, serve_requests
 from netbench.model.traffic import Sent, Traffic, traffic_of
 
 # The highest rate of a source that catches up gently: a multiple of its rate or, if higher, this many frames/s.
@@ -93,43 +89,33 @@ class Worker:
 
 def serve(make_worker: Callable[..., Worker]) -> None:
     """Execute the requests on stdin until it ends."""
+    worker: Worker
     sending: threading.Thread | None = None
-    try:
+
+    def start() -> Reply:
+        nonlocal worker
         worker = make_worker(*sys.argv[1:])
-    except MissingError as error:
-        _reply({"missing": str(error)})
-        return
-    except (OSError, NetbenchError) as error:
-        _reply({"failed": _reason(error)})
-        return
-    _reply({"ready": True, "version": worker.version} if worker.version else {"ready": True})
-    for line in sys.stdin:
-        request = json.loads(line)
+        return {"ready": True, "version": worker.version}
+
+    def execute(request: Request) -> Reply | None:
+        nonlocal sending
         match request["do"]:
             case "prepare":
                 worker.halt, worker.realtime = Halt(), request.get("realtime", 0)
                 worker.template = FrameTemplate.from_json(request["template"])
-                try:
-                    worker.prepare(traffic_of(request["traffic"]))
-                except (OSError, NetbenchError) as error:
-                    _reply({"failed": _reason(error)})
-                else:
-                    _reply({"ready": True})
+                worker.prepare(traffic_of(request["traffic"]))
+                return {"ready": True}
             case "start":
-                sending = threading.Thread(target=_send, args=(worker, request["at_monotonic_ns"]))
-                sending.start()
+                sending = reply_when_sent(request, lambda: worker.send(request["at_monotonic_ns"]))
             case "stop":
                 worker.halt.set("stopped before its end")
-    worker.halt.set("the controller ended")
-    if sending is not None:
-        sending.join()
+        return None
 
-
-def _send(worker: Worker, at_monotonic_ns: int) -> None:
-    try:
-        _reply({"sent": asdict(worker.send(at_monotonic_ns))})
-    except Exception as error:  # no caller of a thread could catch it
-        _reply({"failed": f"sending failed: {error!r}"})
+    if reply_to({}, start):
+        serve_requests(execute)
+        worker.halt.set("the controller ended")
+        if sending is not None:
+            sending.join()
 
 
 def use_realtime(priority: int) -> None:
@@ -159,20 +145,3 @@ def pause_beyond_usual_ns(longest_ns: int, elapsed_ns: int, pauses: int) -> int:
     if pauses < 2:
         return 0
     return max(0, longest_ns - _USUAL_SCATTER * (elapsed_ns - longest_ns) // (pauses - 1))
-
-
-def _reason(error: OSError | NetbenchError) -> str:
-    match error.errno if isinstance(error, OSError) else None:
-        case errno.EPERM:
-            return "a packet socket needs root or CAP_NET_RAW"
-        case errno.ENODEV:
-            return "the interface does not exist"
-        case errno.EINVAL:
-            return "none of the CPUs that it is pinned to is usable"
-        case _:
-            return str(error)
-
-
-def _reply(message: Mapping[str, object]) -> None:
-    with suppress(BrokenPipeError):  # the controller is gone: the end of stdin will show it
-        os.write(sys.stdout.fileno(), json.dumps(message).encode() + b"\n")

@@ -1,8 +1,9 @@
 """A source whose frames are sent by a separate process on its host, and the protocol with that process."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from netbench.errors import TestbedError
 from netbench.generators.base import Source
@@ -17,7 +18,7 @@ from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 # Time limits for replies of the worker, in seconds. On a healthy host a reply takes milliseconds.
 _PREPARE_S = 10.0
 _ELSEWHERE_S = 60.0  # to be ready on another host: Python and numpy are slow to start on an emulated CPU
-_STOP_S = 2.0
+_STOP_S = 5.0
 
 
 def no_netbench(host: Host) -> str:
@@ -25,23 +26,45 @@ def no_netbench(host: Host) -> str:
     return "" if has_netbench(host) else f"host {host.name} has no netbench, which runs the sending process"
 
 
+def wait_for_end(
+    worker: WorkerProcess,
+    reply: Callable[[float], Mapping[str, Any]],
+    stop: Callable[[], object],
+    timeout_s: float,
+) -> Sent:
+    """Wait for the reply to `start` and return the sent frames; a worker over the time limit is stopped or killed.
+
+    Failures are reported in `error`, not raised. When the number of frames sent is unknown, it is reported as 0 frames.
+    """
+    try:
+        try:
+            message = reply(timeout_s)
+        except TimeoutError:
+            stop()
+            message = reply(_STOP_S)
+        return Sent(**message["sent"])
+    except (KeyError, TypeError):
+        error = worker.failure("did not report how many frames it sent")
+    except (TimeoutError, TestbedError) as failure:
+        error = str(failure)
+    worker.kill()  # it must stop sending, whatever its state
+    return replace(NOTHING_SENT, error=error)
+
+
 class WorkerSource(Source):
     """One process, alive from open() to close(), that runs `worker_process.serve`."""
 
     open_limit_s = 20.0  # time limit for the worker to become ready
+    version = ""  # of the sending software, if the worker reports it
+    _worker: WorkerProcess | None = None
+    _host: Host | None = None
 
     def __init__(self, kind: str, module: str, *arguments: str, realtime: int = 0) -> None:
         """Run `module` with the interface, `arguments`, and the numbers of the CPUs it is pinned to.
 
         `realtime` is the priority of its sending threads in the scheduling class SCHED_FIFO; 0: another class.
         """
-        self._realtime = realtime
-        self._kind = kind
-        self._module = module
-        self._arguments = arguments
-        self._worker: WorkerProcess | None = None
-        self._host: Host | None = None
-        self.version = ""  # of the sending software, if the worker reports it
+        self._kind, self._module, self._arguments, self._realtime = kind, module, arguments, realtime
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
         return [shlex.join(self._command(interface, cpus))]
@@ -49,8 +72,8 @@ class WorkerSource(Source):
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Start the worker; TestbedError when it does not become ready, MissingError when a feature is missing."""
         self._host = host
-        who = f"the {self._kind} source on {interface} of host {host.name}"
-        self._worker = WorkerProcess(who, host.spawn(self._command(interface, cpus)))
+        title = f"the {self._kind} source on {interface} of host {host.name}"
+        self._worker = WorkerProcess(title, host.spawn(self._command(interface, cpus)))
         try:
             import_scapy()  # while the worker starts
             self._require_ready(self.open_limit_s if host.shares_files else max(self.open_limit_s, _ELSEWHERE_S))
@@ -63,31 +86,18 @@ class WorkerSource(Source):
 
     def prepare(self, traffic: Traffic) -> None:
         """Let the worker build the frames of the next trial; TestbedError when it died or cannot send there."""
-        worker, template = self._opened, FrameTemplate.of(traffic).to_json()
-        request = {"do": "prepare", "traffic": asdict(traffic), "template": template, "realtime": self._realtime}
-        worker.request(request)
+        template = FrameTemplate.of(traffic).to_json()
+        self._opened.request(
+            {"do": "prepare", "traffic": asdict(traffic), "template": template, "realtime": self._realtime}
+        )
         self._require_ready(_PREPARE_S)
 
     def start(self, at_monotonic_ns: int) -> None:
         self._opened.request({"do": "start", "at_monotonic_ns": at_monotonic_ns})
 
     def wait(self, timeout_s: float) -> Sent:
-        """Wait for the end of sending and return the sent frames; a worker over the time limit is stopped or killed.
-
-        Failures are reported in `error`, not raised. When the number of frames sent is unknown, it is reported
-        as 0 frames.
-        """
         worker = self._opened
-        try:
-            try:
-                reply = worker.reply(timeout_s)
-            except TimeoutError:
-                worker.request({"do": "stop"})
-                reply = worker.reply(_STOP_S)
-            return self._sent(reply)
-        except (TimeoutError, TestbedError) as error:
-            worker.kill()  # it must stop sending, whatever its state
-            return replace(NOTHING_SENT, error=str(error))
+        return wait_for_end(worker, worker.reply, lambda: worker.request({"do": "stop"}), timeout_s)
 
     def close(self) -> None:
         """End the worker by closing its stdin, then by SIGTERM, then by SIGKILL."""
@@ -96,11 +106,11 @@ class WorkerSource(Source):
             worker.close()
 
     def _command(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        # Without this, numpy starts a spinning thread on every CPU, including the sending ones.
         words = interface, *self._arguments, *map(str, cpus)
         program = (
             module_command_on(self._host, self._module, *words) if self._host else module_command(self._module, *words)
         )
+        # Without this, numpy starts a spinning thread on every CPU, including the sending ones.
         return ["env", "OPENBLAS_NUM_THREADS=1", *program]
 
     @property
@@ -117,9 +127,3 @@ class WorkerSource(Source):
         self.version = str(reply.get("version", self.version))
         if {**reply, "version": ""} != {"ready": True, "version": ""}:
             raise TestbedError(self._opened.failure("sent an invalid reply"))
-
-    def _sent(self, reply: Mapping[str, object]) -> Sent:
-        try:
-            return Sent(**reply["sent"])  # type: ignore[arg-type]  # checked by the call itself
-        except (KeyError, TypeError) as error:
-            raise TestbedError(self._opened.failure("did not report how many frames it sent")) from error

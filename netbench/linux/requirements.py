@@ -18,8 +18,7 @@ from pyroute2 import IPRoute
 from pyroute2 import netns as namespaces
 from pyroute2.netlink.exceptions import NetlinkError
 
-from netbench.bpf.attaching import attach_xdp
-from netbench.bpf.libbpf import load, run_live
+from netbench.bpf.libbpf import attach_xdp, load, run_live
 from netbench.errors import MissingError, NetbenchError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost

@@ -11,8 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.bpf.attaching import BpfLink, HookTakenError, attach_tc_ingress, attach_xdp
-from netbench.bpf.libbpf import BpfError, BpfMap, Loaded, load
+from netbench.bpf.libbpf import BpfError, BpfLink, BpfMap, HookTakenError, Loaded, attach_tc_ingress, attach_xdp, load
 from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected, Span, StreamCapture
 from netbench.capture.distribution import Distribution
 from netbench.capture.sequences import losses_of

@@ -12,20 +12,20 @@ from typing import ClassVar
 from pydantic import TypeAdapter, ValidationError
 
 from netbench.capture.capture_counts import Expected
-from netbench.capture.live import LiveCapture
 from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MachineGoneError, NetbenchError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.remote_code import has_netbench, module_command_on, scratch_of
+from netbench.hosts.trusted_code import module_command
 from netbench.linux.requirements import Tool
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
-from netbench.sinks import remote_capture_count
+from netbench.sinks import flush, remote_capture_count
 from netbench.sinks.base import Incoming, Sink, SinkKind, SinkPreference
-from netbench.sinks.flush_process import FLUSH_FRAMES, FlushProcess, flush_command
+from netbench.sinks.flush_process import FLUSH_FRAMES, FlushProcess
 from netbench.sinks.measuring_window import received_of, settled
 from netbench.sinks.remote_capture_count import InCapture, count, is_whole, question
 from netbench.sinks.tcpdump_process import (
@@ -74,6 +74,10 @@ class TcpdumpSink(Sink):
     counts before it ends, and its end is not awaited.
     """
 
+    _flush_process: FlushProcess
+    _incoming: Incoming
+    _stopped: TcpdumpProcess
+
     def __init__(self) -> None:
         self._tcpdump: TcpdumpProcess | None = None
         self._prespawned_tcpdump: TcpdumpProcess | None = None
@@ -81,19 +85,20 @@ class TcpdumpSink(Sink):
         self._ending: list[TcpdumpProcess] = []  # were signalled to end, and have reported everything
         self._counts: Mapping[str, int] = {}
         self._from_ns = 0  # when the trial began, if a prespawned tcpdump may have captured earlier frames
-        self._flush_process: FlushProcess | None = None
-        self._incoming: Incoming | None = None
+        self._is_open = False
         self._interface = ""
         self._version = "the version of its host"
         self._options: dict[str, str] | None = None  # None (the usual ones) until it is armed
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
         capture = tcpdump_command(interface, cpus, incoming, target_of(incoming))
-        flush = flush_command(interface, shares_files=incoming.path.sink.machine is None)
-        return [shlex.join(capture), shlex.join(flush)]
+        flushing = ["python3", "-I", "-S", "netbench/sinks/flush.py", interface]
+        if incoming.path.sink.machine is None:
+            flushing = module_command(flush.__name__, interface)
+        return [shlex.join(capture), shlex.join(flushing)]
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        self._host, self._interface, self._cpus = host, interface, tuple(cpus)
+        self._host, self._interface, self._cpus, self._is_open = host, interface, tuple(cpus), True
         self._flush_process = FlushProcess(host, interface)
         self._meminfo = host.read("/proc/meminfo")
         self._version = _version_on(host)
@@ -109,7 +114,6 @@ class TcpdumpSink(Sink):
         return pcap_bytes(traffic.frames, largest_bytes(traffic.frame_size), incoming.snap_length)
 
     def arm(self, incoming: Incoming) -> None:
-        assert self._flush_process is not None, "open() comes first"
         self._error, self._flushed, self._disk_full, self._counts = "", False, False, {}
         self._incoming = incoming
         most_ring = most_ring_bytes(self._meminfo, incoming.sinks)
@@ -128,16 +132,15 @@ class TcpdumpSink(Sink):
         self._flush_process.start()
 
     def prime_fdb(self, mac: str) -> None:
-        assert self._flush_process is not None, "open() comes first"
         self._flush_process.prime_fdb(mac)
 
     def armed(self, timeout_s: float) -> bool:
         """Return whether tcpdump reports that it is listening."""
-        tcpdump, incoming = self._running()
+        tcpdump = self._running
         wait_until(lambda: tcpdump.listens() or tcpdump.has_ended(), timeout_s, _POLL_S)
         if self._from_ns and not tcpdump.listens():  # it ended before the trial began, for any reason
             self._end_later(tcpdump)
-            self.arm(incoming)
+            self.arm(self._incoming)
             return self.armed(timeout_s)
         return tcpdump.listens()
 
@@ -147,15 +150,15 @@ class TcpdumpSink(Sink):
 
     def stop(self, limit_s: float) -> None:
         """Push all arrived frames into the capture, end tcpdump, and copy the capture to this machine."""
-        tcpdump, incoming = self._running()
+        tcpdump, incoming = self._running, self._incoming
         if tcpdump.listens():
             if tcpdump.live and reports_while_running(self._version):
                 self._prespawn(tcpdump)
-            self._flush(tcpdump, self._target(incoming), limit_s)
+            self._flush(tcpdump, limit_s)
         self._await_ending()
         if self._is_complete(tcpdump):
             self._end_later(tcpdump)
-            self._tcpdump = None
+            self._tcpdump, self._stopped = None, tcpdump
             return
         ended_early = tcpdump.has_ended()
         tcpdump.signal_end()
@@ -169,12 +172,16 @@ class TcpdumpSink(Sink):
             self._disk_full |= self._fetch(incoming) < _FREE_BYTES
 
     def received(self, sent: Sent) -> Received:
-        assert self._incoming is not None, "stop() comes first"
-        counted = self._counted(self._incoming, sent)
-        self._remove_remote(self._incoming)
+        incoming = self._incoming
+        counted = self._counted(incoming, sent)
+        file, target = capture_file(incoming), self._target(incoming)
+        where = f"{file}; free some, or write elsewhere with -o"
+        if self._is_remote(incoming):
+            self._host.run(["rm", "-f", str(target)])  # in any case: its disk would fill over the trials
+            where = f"{target} on {self._host}; free some there"
         no_room = unsettled = ""
         if counted.frames is None and self._disk_full:
-            no_room = self._no_room(self._incoming)
+            no_room = f"no space left for {where}"
         if counted.frames is not None and not self._flushed:
             unsettled = "the last frames may still have been in the kernel when tcpdump was stopped"
         dropped = self._counts.get("dropped by kernel")
@@ -188,7 +195,7 @@ class TcpdumpSink(Sink):
         )
 
     def close(self) -> None:
-        if self._flush_process is not None:
+        if self._is_open:
             self._flush_process.close()
         if self._tcpdump is not None:
             self._tcpdump.kill()
@@ -201,10 +208,11 @@ class TcpdumpSink(Sink):
             self._prespawned_tcpdump.kill()
             self._prespawned_tcpdump = None
 
-    def _running(self) -> tuple[TcpdumpProcess, Incoming]:
-        if self._tcpdump is None or self._incoming is None:
+    @property
+    def _running(self) -> TcpdumpProcess:
+        if self._tcpdump is None:
             raise TestbedError(f"no capture is running on {self._interface}")
-        return self._tcpdump, self._incoming
+        return self._tcpdump
 
     def _is_complete(self, tcpdump: TcpdumpProcess) -> bool:
         """Return whether all frames that tcpdump counted have been read, so that its end need not be awaited."""
@@ -213,7 +221,7 @@ class TcpdumpSink(Sink):
         counts = tcpdump.final_counts()
         if counts is None or not tcpdump.live.await_frames(counts["captured"], _READ_S):
             return False
-        self._counts, self._stopped = counts, tcpdump
+        self._counts = counts
         return True
 
     def _prespawn(self, tcpdump: TcpdumpProcess) -> None:
@@ -230,30 +238,28 @@ class TcpdumpSink(Sink):
         while self._ending:
             self._ending.pop().wait_end(_STOP_S)
 
-    def _flush(self, tcpdump: TcpdumpProcess, target: Path | None, limit_s: float) -> None:
+    def _flush(self, tcpdump: TcpdumpProcess, limit_s: float) -> None:
         """Send flush frames until the capture contains one, and hence all frames before it."""
-        wait_s = max(0.2, limit_s / 10)  # before more are sent
+        target, wait_s = self._target(self._incoming), max(0.2, limit_s / 10)  # before more are sent
 
         def is_done() -> bool:
-            assert self._flush_process is not None
             if tcpdump.has_ended():
                 return True
-            live = tcpdump.live
-            seen = self._flush_live(live, wait_s) if live else self._flush_process.push(target, wait_s)
-            self._flushed = bool(seen)
-            return seen is not False  # None: the NIC is gone or down; its counters show that to the judge
+            is_seen = self._flush_live(tcpdump, wait_s) if tcpdump.live else self._flush_process.push(target, wait_s)
+            self._flushed = bool(is_seen)
+            return is_seen is not False  # None: the NIC is gone or down; its counters show that to the judge
 
         wait_until(is_done, limit_s, every_s=0)
 
-    def _flush_live(self, live: LiveCapture, wait_s: float) -> bool | None:
+    def _flush_live(self, tcpdump: TcpdumpProcess, wait_s: float) -> bool | None:
         """Send flush frames until one has passed the pipe; return the same values as FlushProcess.push."""
-        assert self._flush_process is not None
+        assert tcpdump.live is not None
         for _ in range(0, FLUSH_FRAMES, _PIECE_FRAMES):
             if self._flush_process.push(None, wait_s, _PIECE_FRAMES) is None:
                 return None
-            if live.await_flush(0.0):
+            if tcpdump.live.await_flush(0.0):
                 return True
-        return live.await_flush(wait_s)
+        return tcpdump.live.await_flush(wait_s)
 
     def _target(self, incoming: Incoming) -> Path | None:
         """Return the file that tcpdump writes on its host; None if its output is counted."""
@@ -266,29 +272,19 @@ class TcpdumpSink(Sink):
     def _fetch(self, incoming: Incoming) -> int:
         """Copy the capture to this machine, unless it is counted on its host and not kept.
 
-        Return the free bytes on the disk that it was written to. A failed tcpdump may have left no capture.
+        Return the free bytes on the disk that it was written to, because tcpdump does not always report a failed write.
         """
+        file = capture_file(incoming)
         if not self._is_remote(incoming):
-            return _free_bytes(capture_file(incoming))
-        free = _free_bytes_on(self._host)
-        if has_netbench(self._host) and not incoming.keep:
-            return free
-        try:
-            self._host.fetch(str(self._target(incoming)), capture_file(incoming))
-        except TestbedError:
-            if not self._error:
-                raise
-        return free
-
-    def _remove_remote(self, incoming: Incoming) -> None:
-        """Remove the capture from another machine in any case, because its disk would fill over the trials."""
-        if self._is_remote(incoming):
-            self._host.run(["rm", "-f", str(self._target(incoming))])
-
-    def _no_room(self, incoming: Incoming) -> str:
-        if not self._is_remote(incoming):
-            return f"no space left for {capture_file(incoming)}; free some, or write elsewhere with -o"
-        return f"no space left for {self._target(incoming)} on {self._host}; free some there"
+            return _free_bytes(file)
+        columns = run_checked(self._host, ["df", "-kP", scratch_of(self._host)]).splitlines()[-1].split()
+        if incoming.keep or not has_netbench(self._host):
+            try:
+                self._host.fetch(str(self._target(incoming)), file)
+            except TestbedError:
+                if not self._error:
+                    raise
+        return int(columns[3]) * 1024
 
     def _counted(self, incoming: Incoming, sent: Sent) -> Received:
         """Return the counts of the capture; none if it is incomplete, because a partial count would look like loss."""
@@ -314,20 +310,17 @@ class TcpdumpSink(Sink):
         if self._host.shares_files or not has_netbench(self._host):
             return str(file), count(file, expected, sent, traffic)
         where = f"{self._target(incoming)} on {self._host}"
+        command = module_command_on(self._host, remote_capture_count.__name__, str(self._target(incoming)))
         try:
-            return where, self._count_remotely(incoming, question(expected, sent, traffic))
+            reply = run_checked(self._host, command, stdin=question(expected, sent, traffic), timeout_s=_COUNT_S)
+            return where, TypeAdapter(InCapture).validate_json(reply)
         except MachineGoneError:
             raise
+        except ValidationError:
+            why = f"the counting process sent an invalid reply: {reply[:80].strip()!r}"
         except TestbedError as error:
-            return "", InCapture(Received(), error=f"{where} cannot be counted: {error}")
-
-    def _count_remotely(self, incoming: Incoming, request: str) -> InCapture:
-        command = module_command_on(self._host, remote_capture_count.__name__, str(self._target(incoming)))
-        reply = run_checked(self._host, command, stdin=request, timeout_s=_COUNT_S)
-        try:
-            return TypeAdapter(InCapture).validate_json(reply)
-        except ValidationError as error:
-            raise TestbedError(f"the counting process sent an invalid reply: {reply[:80].strip()!r}") from error
+            why = str(error)
+        return "", InCapture(Received(), error=f"{where} cannot be counted: {why}")
 
 
 def _version_on(host: Host) -> str:
@@ -340,14 +333,7 @@ def _version_on(host: Host) -> str:
 
 
 def _free_bytes(path: Path) -> int:
-    """Return the free bytes on the disk of a file, because tcpdump does not always report that a write failed."""
     try:
         return shutil.disk_usage(path.parent).free
     except OSError:
         return 0  # a disk that cannot be queried cannot be written to either
-
-
-def _free_bytes_on(host: Host) -> int:
-    """Return the free bytes where another host stores captures (`df` of POSIX, option -P)."""
-    columns = run_checked(host, ["df", "-kP", scratch_of(host)]).splitlines()[-1].split()
-    return int(columns[3]) * 1024

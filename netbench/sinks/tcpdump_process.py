@@ -103,13 +103,8 @@ def target_of(incoming: Incoming, scratch: str = "/tmp") -> Path | None:
     return None if is_counted_live(incoming) else capture_file(incoming)
 
 
-def buffer_kib(command: Sequence[str]) -> int:
-    """Return the buffer size of a tcpdump command, in KiB."""
-    return int(command[command.index("-B") + 1])
-
-
 def with_buffer(command: Sequence[str], kib: int) -> list[str]:
-    """Return the command with a buffer of this size instead."""
+    """Return the tcpdump command with a buffer of this size, in KiB."""
     at = command.index("-B") + 1
     return [*command[:at], str(kib), *command[at + 1 :]]
 
@@ -137,7 +132,7 @@ class TcpdumpProcess:
     @property
     def buffer_kib(self) -> int:
         """The size of its buffer, in KiB."""
-        return buffer_kib(self.command)
+        return _buffer_kib(self.command)
 
     def has_ended(self) -> bool:
         """Return whether the process has ended, for any reason."""
@@ -146,7 +141,7 @@ class TcpdumpProcess:
     def serves(self, command: Sequence[str]) -> bool:
         """Return whether it runs with this command, and with at least its buffer."""
         is_same = with_buffer(self.command, 0) == with_buffer(command, 0)
-        return is_same and self.buffer_kib >= buffer_kib(command) and not self.has_ended()
+        return is_same and self.buffer_kib >= _buffer_kib(command) and not self.has_ended()
 
     def listens(self) -> bool:
         """Return whether its output so far reports that it is listening."""
@@ -226,3 +221,7 @@ class TcpdumpProcess:
         self.output += text
         counts = counts_in(text)
         return counts if "captured" in counts and text.endswith("\n") and text.count("\n") == 1 else None
+
+
+def _buffer_kib(command: Sequence[str]) -> int:
+    return int(command[command.index("-B") + 1])

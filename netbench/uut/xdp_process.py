@@ -12,8 +12,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from netbench.bpf.attaching import XdpMode, attach_xdp
-from netbench.bpf.libbpf import BpfError, Loaded, load
+from netbench.bpf.libbpf import BpfError, Loaded, XdpMode, attach_xdp, load
 from netbench.errors import MissingError
 from netbench.linux.xdp_devices import xdp_device
 

@@ -113,6 +113,18 @@ def traffic(fps: float | None, duration_s: float, frame_size: FrameSize = 64, fl
     )
 
 
+def until_sending(lab: Lab) -> None:
+    """Wait until the first frames have left."""
+    assert wait_until(lambda: lab.tx("packets") > 0, 10)
+
+
+def begin(lab: Lab, source: WorkerSource, what: Traffic) -> None:
+    """Start a trial, and wait until it sends."""
+    source.prepare(what)
+    source.start(time.monotonic_ns())
+    until_sending(lab)
+
+
 def run(source: WorkerSource, what: Traffic, timeout_s: float = 30.0):
     source.prepare(what)
     source.start(time.monotonic_ns() + SOON_NS)
@@ -190,9 +202,7 @@ def test_after_so_many_frames_the_rate_is_another_one(lab, opened, tmp_path, kin
     """20,000 frames/s for half a second, then 5,000, each frame when it is due."""
     source = opened(kind=kind)
     capture = Capture(lab, tmp_path / "rx0.pcap")
-
     sent = run(source, replace(traffic(12_500.0, 1.0), first_fps=20_000.0, first_s=0.5))
-
     assert (sent.frames, sent.error) == (12_500, "")
     assert sent.duration_s >= 1.0
     captured = capture.stop(12_500, 64)
@@ -210,9 +220,7 @@ def test_as_fast_as_it_can_is_a_complete_sequence_too(lab, opened, tmp_path, thr
     source = opened(threads=threads)
     capture = Capture(lab, tmp_path / "rx0.pcap")
     packets = lab.tx("packets")
-
     sent = run(source, traffic(None, 0.05))
-
     assert sent.frames > 0
     assert sent.error == ""
     assert sent.duration_s >= 0.05
@@ -224,9 +232,7 @@ def test_as_fast_as_it_can_is_a_complete_sequence_too(lab, opened, tmp_path, thr
 def test_two_threads_share_one_paced_sequence(lab, opened, tmp_path):
     source = opened(threads=2)
     capture = Capture(lab, tmp_path / "rx0.pcap")
-
     sent = run(source, traffic(40_000.0, 0.5, flows=3))
-
     assert (sent.frames, sent.error) == (20_000, "")
     captured = capture.stop(20_000, 64)
     in_order = sorted(zip(captured.sequences, captured.send_us, captured.ports, strict=True))
@@ -266,7 +272,6 @@ def test_two_sources_start_together(lab, opened, kind):
     for source in sources:
         source.start(at_ns)
     one, other = [source.wait(30.0) for source in sources]
-
     for sent in (one, other):
         assert (sent.frames, sent.error) == (2500, "")
         assert sent.first_ns is not None
@@ -281,13 +286,9 @@ def test_two_sources_start_together(lab, opened, kind):
 @of_both_kinds
 def test_an_interface_that_goes_away_ends_the_trial_and_the_next(lab, opened, kind):
     source = opened(kind=kind)
-    source.prepare(traffic(10_000.0, 5.0))
-    source.start(time.monotonic_ns())
-    until_sending(lab)
+    begin(lab, source, traffic(10_000.0, 5.0))
     lab.do("ip link delete dev tx0")
-
     sent = source.wait(30.0)
-
     assert 0 < sent.frames < 50_000
     assert re.search("ENXIO|ENETDOWN|ENODEV|No such device", sent.error)
     with pytest.raises(TestbedError, match=r"tx0.*interface does not exist"):
@@ -297,12 +298,9 @@ def test_an_interface_that_goes_away_ends_the_trial_and_the_next(lab, opened, ki
 @of_both_kinds
 def test_an_interface_taken_down_ends_the_trial_and_works_again_when_up(lab, opened, kind):
     source = opened(kind=kind)
-    source.prepare(traffic(10_000.0, 5.0))
-    source.start(time.monotonic_ns())
-    until_sending(lab)
+    begin(lab, source, traffic(10_000.0, 5.0))
     lab.do("ip link set dev tx0 down")
     assert re.search("ENETDOWN|went down", source.wait(30.0).error)
-
     lab.do("ip link set dev tx0 up")
     sent = run(source, traffic(1_000.0, 0.1))
     assert (sent.frames, sent.errors, sent.error) == (100, 0, "")
@@ -315,7 +313,6 @@ def test_a_replaced_interface_of_the_same_name_is_used(lab, opened):
     lab.do("ip link add name tx0 type veth peer name rx0")
     lab.do("ip link set dev rx0 up")
     lab.do("ip link set dev tx0 up")
-
     assert run(source, traffic(1_000.0, 0.1)).frames == 100
     assert lab.tx("packets") == 100
 
@@ -324,9 +321,7 @@ def test_a_link_without_carrier_is_given_up_in_bounded_time(lab, opened):
     source = opened()
     lab.do("ip link set dev rx0 down")
     packets = lab.tx("packets")
-
     sent = run(source, traffic(1_000.0, 0.05))
-
     assert sent.frames == lab.tx("packets") - packets == 0
     assert sent.errors > 0
     assert "was stopped after" in sent.error
@@ -336,11 +331,8 @@ def test_a_link_without_carrier_is_given_up_in_bounded_time(lab, opened):
 @of_both_kinds
 def test_a_killed_worker_is_an_error_of_the_trial_and_of_the_next(lab, opened, kind):
     source = opened(kind=kind)
-    source.prepare(traffic(10_000.0, 5.0))
-    source.start(time.monotonic_ns())
-    until_sending(lab)
+    begin(lab, source, traffic(10_000.0, 5.0))
     threading.Timer(0.1, lab.spawned[0].kill).start()
-
     assert "signal 9" in source.wait(30.0).error
     with pytest.raises(TestbedError, match="signal 9"):
         source.prepare(traffic(10_000.0, 5.0))
@@ -352,7 +344,6 @@ def test_a_trial_that_takes_too_long_is_stopped_with_what_it_sent(lab, opened, f
     source = opened(kind=kind)
     packets = lab.tx("packets")
     sent = run(source, traffic(fps, 600.0), timeout_s=0.2)
-
     assert "stopped" in sent.error
     assert sent.frames == lab.tx("packets") - packets > 0
     # The source still works.
@@ -364,9 +355,7 @@ def test_a_trial_that_takes_too_long_is_stopped_with_what_it_sent(lab, opened, f
 @pytest.mark.parametrize("fps", [None, 10_000.0, 0.01])
 def test_nothing_is_sent_after_the_end_of_a_source(lab, opened, fps, way, kind):
     source = opened(kind=kind)
-    source.prepare(traffic(fps, 600.0))
-    source.start(time.monotonic_ns())
-    until_sending(lab)
+    begin(lab, source, traffic(fps, 600.0))
     worker = lab.spawned[0]
     if way == "close":
         source.close()
@@ -379,34 +368,26 @@ def test_nothing_is_sent_after_the_end_of_a_source(lab, opened, fps, way, kind):
     assert lab.tx("packets") == packets
 
 
-def test_an_interface_that_is_not_there_is_an_error_of_open(opened):
-    with pytest.raises(TestbedError, match=r"nowhere of host lab.*interface does not exist"):
-        opened("nowhere")
-
-
-def test_a_cpu_that_is_not_there_is_an_error_of_open(lab):
-    with pytest.raises(TestbedError, match="CPU"):
-        AfPacketSource().open(lab, "tx0", [100_000])
+@pytest.mark.parametrize(
+    ("interface", "cpus", "why"),
+    [("nowhere", (), r"nowhere of host lab.*interface does not exist"), ("tx0", [100_000], "CPU")],
+)
+def test_an_interface_or_cpu_that_is_not_there_is_an_error_of_open(opened, interface, cpus, why):
+    with pytest.raises(TestbedError, match=why):
+        opened(interface, cpus=cpus)
 
 
 def test_the_threads_run_on_the_cpus_they_are_given(lab):
     source = AfPacketSource(AfPacketSource.Options(threads=2))
     source.open(lab, "tx0", [0])
     try:
-        source.prepare(traffic(10_000.0, 600.0))
-        source.start(time.monotonic_ns())
-        until_sending(lab)
+        begin(lab, source, traffic(10_000.0, 600.0))
         tasks = list(Path(f"/proc/{lab.spawned[0].pid}/task").iterdir())
         assert len(tasks) == 4  # requests, the trial, two senders
         for task in tasks:
             assert "\nCpus_allowed_list:\t0\n" in (task / "status").read_text()
     finally:
         source.close()
-
-
-def until_sending(lab: Lab) -> None:
-    """Wait until the first frames have left."""
-    assert wait_until(lambda: lab.tx("packets") > 0, 10)
 
 
 def test_frames_that_a_ring_refuses_are_sent_and_no_failed_sends(lab, opened):
@@ -419,9 +400,7 @@ def test_frames_that_a_ring_refuses_are_sent_and_no_failed_sends(lab, opened):
     os.sched_setscheduler(number, os.SCHED_IDLE, os.sched_param(0))  # it has a ring overflow for certain
     source = opened(cpus=[cpu])
     refused, passed = lab.tx("dropped"), lab.tx("packets")
-
     sent = run(source, replace(traffic(None, 0.3), receive="napi"))
-
     assert (sent.errors, sent.error) == (0, "")
     assert wait_until(lambda: lab.tx("packets") - passed + lab.tx("dropped") - refused == sent.frames, 5)
     assert lab.tx("dropped") > refused

@@ -5,8 +5,7 @@ import socket
 
 import pytest
 
-from netbench.bpf.attaching import attach_xdp
-from netbench.bpf.libbpf import load
+from netbench.bpf.libbpf import attach_xdp, load
 from netbench.capture.counting import analyze_capture
 from netbench.errors import MissingError
 from netbench.hosts.base import run_checked

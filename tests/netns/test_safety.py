@@ -12,8 +12,7 @@ from contextlib import contextmanager
 import pytest
 from pyroute2 import IPRoute, netns
 
-from netbench.bpf.attaching import attach_tc_ingress, attach_xdp
-from netbench.bpf.libbpf import libbpf
+from netbench.bpf.libbpf import attach_tc_ingress, attach_xdp, libbpf
 from netbench.errors import UsageError
 from netbench.linux.netns import within
 from netbench.linux.safety.foreign_hooks import unbound_packet_sockets

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -55,12 +56,10 @@ def test_every_byte_of_every_frame_is_right_whatever_was_done_to_those_before(
     monkeypatch.setattr("tests.netns.test_afpacket.SNAP_BYTES", 2000)
     what = traffic(20_000.0, 0.25, frame_size)
     if forward == "route":
-        what = type(what)(**{**{name: getattr(what, name) for name in what.__slots__}, "dst_ip": "198.18.1.2"})
+        what = replace(what, dst_ip="198.18.1.2")
     capture = Capture(lab, tmp_path / "rx0.pcap")
     routed = lab.tx("packets", "tx1")
-
     assert run(source, what).frames == 5000
-
     capture.stop(5000, frame_size)
     frames = whole_frames(tmp_path / "rx0.pcap")
     assert frames == [expected(what, frame, sequence) for sequence, frame in enumerate(frames)]
@@ -97,7 +96,6 @@ def test_a_high_rate_is_kept_on_a_cpu_that_another_session_wants_too(lab, opened
             sent = run(source, traffic(1_800_000.0, 0.5))
         finally:
             other.kill()
-
     assert (sent.error, sent.frames) == ("", 900_000)
     assert 0.5 <= sent.duration_s < 0.6, "with half of the CPU it takes 0.7 s at least"
 

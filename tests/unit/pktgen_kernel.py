@@ -14,7 +14,10 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
+import pytest
+
 from netbench.errors import TestbedError
+from netbench.generators.pktgen import control
 from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.hosts.base import Completed, Process
@@ -386,6 +389,23 @@ class PktgenHost:
 
 TRAFFIC = Traffic("s1", "02:00:00:00:00:0A", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 10_000.0, 0.1, 1, 1)
 MAX = replace(TRAFFIC, fps=None, duration_s=1.0)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """Shorten the time limits of pktgen."""
+    monkeypatch.setattr(control, "_STOP_S", 0.2)
+    monkeypatch.setattr(control, "_POLL_S", 0.001)
+
+
+@pytest.fixture
+def kernel():
+    return FakeKernel()
+
+
+@pytest.fixture
+def host(kernel):
+    return PktgenHost(kernel)
 
 
 def generator(**options) -> PktGen:

@@ -343,3 +343,14 @@ def test_a_neighbour_whose_capture_fails_makes_the_trial_invalid(shared):
     shared.testbed.behaviours["a.second"] = [UNREAD]
     [reason] = shared.run(scenarios=[FORWARDING], retries=0).trials[0].reasons
     assert (reason.kind, reason.stream) == (ReasonKind.CAPTURE_FAILED, "s2")
+
+
+def test_what_was_stored_for_it_is_not_measured_when_the_campaign_goes_on(campaign):
+    """Neither after it was finished, nor when it was stopped later on."""
+    campaign.testbed.refusals["b"] = ["no carrier"]
+    campaign.stopped_at(2, TestbedError("eth1 is gone"))
+    results = campaign.resume()
+    assert campaign.testbed.calls == ["open", "up c", "down c", "close"]
+    assert [len(of(results, name)) for name in "abc"] == [1, 1, 1]
+    campaign.resume()
+    assert campaign.testbed.calls == []

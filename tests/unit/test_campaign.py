@@ -594,7 +594,7 @@ def test_a_vm_that_dies_where_all_is_on_it_ends_the_campaign(campaign):
 
 
 @on_a_vm
-def test_what_changed_where_a_campaign_was_before_is_told(campaign):
+def test_what_changed_where_a_campaign_was_before_is_reported(campaign):
     """A kernel was replaced while UUTs on a VM were measured."""
 
     def before_trial(number):

@@ -164,6 +164,8 @@ WRONG = [
     ),
     (("run", "quick", "netns"), "quick: is a profile, but a topology is needed here"),
     (("run", "netns", "netns-3"), "netns-3: is a topology, but a profile is needed here"),
+    (("run", "netns", "quick", "--uut", "x"), "there is no UUT 'x' here; there are bridge, route, drops-7-of-100"),
+    (("run", "netns", "quick", "--scenario", "x"), "there is no scenario 'x' here; there are dedicated"),
     (
         ("run", "netns", "quick", "--set", "frame_sizes=63"),
         "--set frame_sizes=63: frame_sizes[0]: 63 is not allowed: a frame has at least 64 bytes, FCS included",

@@ -185,6 +185,7 @@ WRONG = [
     (("base", "real", "--scenario", "x"), "--scenario x: no campaign has it; there are dedicated"),
     (("base", "real", "--format", "json", "--output", "no/where"), "make it first or name another file"),
     (("base", "real", "--fail-on-regression", "-1"), "--fail-on-regression"),
+    (("base", "real", "--fail-on-regression", "150"), "--fail-on-regression"),
     (("base", "real", "--fail-on-regression", "nan"), "must be at most 100"),
     (("base", "real", "--html", "no/where.html"), "make it first or name another file"),
 ]
@@ -197,3 +198,21 @@ def test_what_cannot_be_compared_is_refused_in_one_message(compare, base, odd, m
     assert code == ExitCode.USAGE
     assert message in err
     assert "Traceback" not in err
+
+
+def test_many_campaigns_make_one_page_with_a_trend(compare, tmp_path):
+    nights = [
+        stored(
+            tmp_path / f"night{night}",
+            made_up(80_000 - 1_000 * night, seed=night),
+            started=f"2025-03-0{night}T01:00:00+00:00",
+        )
+        for night in range(1, 6)
+    ]
+    page = tmp_path / "page.html"
+    code, out, _ = compare(*nights, "--html", page)
+    assert code == 0
+    assert "night5 against night1: slower in 3" in out
+    text = Page(page.read_text()).text
+    assert "Trend" in text
+    assert "night4: slower in 3" in text

@@ -57,7 +57,7 @@ def test_a_testbed_inside_a_vm():
     tcpdump, flush = section(lines, "# sinks")
     assert tcpdump.startswith("[lab] ip netns exec nb-lab-vm-sink taskset -c 1 tcpdump -i nb-rx1 ")
     assert " -w /tmp/trial-NNNNNN-s1.pcap " in tcpdump
-    assert flush == "[lab] ip netns exec nb-lab-vm-sink python3 -I -S /tmp/netbench-flush.py nb-rx1"
+    assert flush == "[lab] ip netns exec nb-lab-vm-sink python3 -I -S netbench/sinks/flush.py nb-rx1"
 
 
 def test_pktgen_inside_a_vm_is_written_to_there():

@@ -65,10 +65,6 @@ def test_flushing_is_done_when_the_capture_ends_with_a_flush_frame(flushing, arr
     assert flushing(*arrivals) == f"{answer}\n"
 
 
-def test_without_a_file_nothing_is_waited_for(flushing):
-    assert flushing(FLUSHED, request="7 0") == "unseen\n"
-
-
 def test_a_learning_frame_is_one_to_the_address_asked_for(flushing, monkeypatch):
     sent = []
     assert flushing(FLUSHED, request="7 0") == "unseen\n"
@@ -105,7 +101,7 @@ class PushingHost(FakeHost):
     """A host with a stand-in for the program; `answers` are those of one process after the other."""
 
     def __init__(self, *answers: list[str], shares_files=True) -> None:
-        super().__init__(files={"/tmp/netbench-flush.py": ""})
+        super().__init__()
         self._waiting = list(answers)
         self._shares_files = shares_files
         self.spawned: list[list[str]] = []
@@ -162,5 +158,8 @@ def test_a_host_without_netbench_is_given_the_program(pusher):
     """The program stands alone: it must not need netbench."""
     host = PushingHost(["seen"], shares_files=False)
     assert pusher(host).push(Path("/tmp/x.pcap"), 0.5)
-    assert host.spawned == [["python3", "-I", "-S", "/tmp/netbench-flush.py", "nb-rx1"]]
-    assert host.files["/tmp/netbench-flush.py"] == inspect.getsource(flush)
+    assert host.spawned == [["python3", "-I", "-S", "-c", inspect.getsource(flush), "nb-rx1"]]
+
+
+def test_without_a_file_nothing_is_waited_for(flushing):
+    assert flushing(FLUSHED, request="7 0") == "unseen\n"

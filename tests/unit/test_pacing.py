@@ -45,9 +45,7 @@ def test_a_block_is_what_is_due_within_50_us_and_never_more_than_256_frames(fps,
 def test_lateness_is_caught_up_in_large_blocks_and_reported_as_one_burst():
     pacer = Paced(1_000, 100_000.0, time.monotonic_ns(), Halt())
     time.sleep(0.02)  # 2000 frames at this rate: everything is overdue
-
     handed = blocks(pacer)
-
     assert [len(block) for block in handed] == [256, 256, 256, 232]
     assert pacer.max_burst_frames == 1_000
     assert pacer.max_lateness_ns >= 10_000_000
@@ -76,11 +74,9 @@ def test_half_a_trial_at_a_stand_is_uneven():
 def test_lateness_is_caught_up_gently_where_a_burst_would_overrun_a_ring():
     pacer = Paced(10_000, 200_000.0, time.monotonic_ns(), Halt(), gently=True)
     time.sleep(0.02)  # 4000 frames at this rate
-
     begin_ns = time.monotonic_ns()
     handed = [pacer.next_block() for _ in range(100)]
     passed_ns = time.monotonic_ns() - begin_ns
-
     assert {len(block or ()) for block in handed} == {10}  # the frames due in 50 µs, and never more
     assert passed_ns >= 99 * 50_000 / 1.5 * 0.99
     assert pacer.max_lateness_ns >= 10_000_000
@@ -111,12 +107,10 @@ def test_a_slot_ends_one_gap_after_its_frame_is_due():
 def test_unpaced_hands_out_full_blocks_until_the_time_is_up():
     start_ns = time.monotonic_ns() + 1_000_000
     pacer = Unpaced(0.01, start_ns, Halt())
-
     first = pacer.next_block()
     assert first == range(MAX_BLOCK_FRAMES)
     assert time.monotonic_ns() >= start_ns
     rest = blocks(pacer)
-
     assert time.monotonic_ns() >= start_ns + 10_000_000
     starts = [block.start for block in (first, *rest)]
     assert {len(block) for block in rest} == {MAX_BLOCK_FRAMES}
@@ -138,7 +132,6 @@ def test_a_halt_ends_the_wait_for_the_start(fps):
     far_ns = time.monotonic_ns() + 3600 * 10**9
     pacer = Unpaced(1.0, far_ns, halt) if fps is None else Paced(10, fps, far_ns, halt)
     threading.Timer(0.05, halt.set, ["enough"]).start()
-
     assert pacer.next_block() is None
     assert pacer.next_block() is None
     assert halt.reason == "enough"

@@ -1,43 +1,45 @@
 """Sharing of pktgen in one namespace: its sources, their threads, and other programs."""
 
 import signal
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pytest
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.pktgen import control as pktgen_station
 from netbench.hosts.base import Completed
 from tests.unit.fakes import FakeHost
-from tests.unit.pktgen_kernel import MAX, TRAFFIC, FakeKernel, PktgenHost, generator, opened, trial
+from tests.unit.pktgen_kernel import (
+    MAX,
+    TRAFFIC,
+    FakeKernel,
+    PktgenHost,
+    generator,
+    host,
+    impatient,
+    kernel,
+    opened,
+    trial,
+)
+
+__all__ = ["host", "impatient", "kernel"]  # fixtures
 
 
-@pytest.fixture
-def kernel():
-    return FakeKernel()
-
-
-@pytest.fixture
-def host(kernel):
-    return PktgenHost(kernel)
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    monkeypatch.setattr(pktgen_station, "_STOP_S", 0.2)
-    monkeypatch.setattr(pktgen_station, "_POLL_S", 0.001)
-
-
-@pytest.fixture
-def pair(host):
-    """Two sources of one namespace."""
-    made_by = generator()
+@contextmanager
+def two_sources(host, **options):
+    """Open two sources of one namespace."""
+    made_by = generator(**options)
     with (
         closing(opened(host, made_by=made_by)) as one,
         closing(opened(host, made_by=made_by, interface="nb-tx2")) as other,
     ):
         yield one, other
+
+
+@pytest.fixture
+def pair(host):
+    with two_sources(host) as pair:
+        yield pair
 
 
 def test_sources_of_one_namespace_start_with_one_write(kernel, pair):
@@ -51,11 +53,7 @@ def test_sources_of_one_namespace_start_with_one_write(kernel, pair):
 
 
 def test_devices_of_earlier_trials_do_not_send(kernel, host):
-    made_by = generator(cpus=[1])
-    with (
-        closing(opened(host, made_by=made_by)) as one,
-        closing(opened(host, made_by=made_by, interface="nb-tx2")) as other,
-    ):
+    with two_sources(host, cpus=[1]) as (one, other):
         other.prepare(TRAFFIC)
         one.prepare(TRAFFIC)
         other.start(0)
@@ -66,11 +64,7 @@ def test_devices_of_earlier_trials_do_not_send(kernel, host):
 
 
 def test_sources_of_one_thread_that_send_as_fast_as_they_can_take_turns(kernel, host):
-    made_by = generator(cpus=[1])
-    with (
-        closing(opened(host, made_by=made_by)) as one,
-        closing(opened(host, made_by=made_by, interface="nb-tx2")) as other,
-    ):
+    with two_sources(host, cpus=[1]) as (one, other):
         for source in (one, other):
             source.prepare(MAX)
         for source in (one, other):
@@ -96,8 +90,8 @@ def test_namespaces_of_one_machine_share_its_cpus(kernel, monkeypatch):
     monkeypatch.setattr(PktgenHost, "shares_files", True)
     made_by = generator()
     hosts = [PktgenHost(FakeKernel(), name) for name in ("a", "b")]
-    for host in hosts:
-        host.netns = host.name
+    for pktgen_host in hosts:
+        pktgen_host.netns = pktgen_host.name
     with closing(opened(hosts[0], made_by=made_by)), closing(opened(hosts[1], made_by=made_by)):
         assert [list(host.kernel.devices()) for host in hosts] == [["nb-tx1@0"], ["nb-tx1@1"]]
     with closing(opened(hosts[1], made_by=made_by)):

@@ -735,3 +735,21 @@ def test_finished_searches_show_how_long_the_others_take():
     while (spec := search.next(results)) is not None:
         results[spec.key] = measured(spec, uut)
     assert left_s == pytest.approx(uut.spent_s - spent_s, rel=0.05)
+
+
+def test_one_short_trial_that_forwards_more_than_a_long_one_could_is_enough_to_doubt():
+    """A machine stood still in all long trials: no UUT with that limit forwards so much, whatever its queue."""
+    spared, stopped = (SimulatedUut(300_000.0, buffer_frames=250, stalls=part, stall_s=0.005) for part in (0.0, 1.0))
+
+    class InSeconds(SimulatedUut):
+        """Stalls are of seconds: a short trial has none."""
+
+        def measure(self, duration_s, load_fps):
+            return (stopped if duration_s >= 1 else spared).measure(duration_s, load_fps)
+
+    found, _ = followed(schedule(NDR), InSeconds(300_000.0))
+    assert found["NDR"].upper_fps < 51_000, "250 frames within 5 ms are the limit of long trials"
+    assert " frames/s met the goal, though the upper bound is 50," in found["NDR"].unstable
+    held_back = SimulatedUut(300_000.0, buffer_frames=20_000)
+    found, _ = followed(schedule(NDR | {"width": "20%"}), held_back)
+    assert found["NDR"].unstable == "", "what a queue takes in is no contradiction"

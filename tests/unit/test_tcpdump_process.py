@@ -135,22 +135,6 @@ def test_a_tcpdump_with_unread_frames_is_awaited(sink_on, more):
     assert host.processes[0].poll() == 0
 
 
-def test_a_resting_sink_has_no_prespawned_tcpdump(sink_on):
-    host = TellingHost()
-    sink = sink_on(host)
-    measured(armed(sink))
-    sink.rest()
-    assert host.processes[1].poll() is not None
-
-
-def test_closing_ends_all_processes(sink_on):
-    host = TellingHost()
-    sink = sink_on(host)
-    measured(armed(sink))
-    sink.close()
-    assert [process.poll() is None for process in host.processes] == [False, False]
-
-
 def test_counts_in_the_output():
     assert counts_in(LINE) == {"captured": 1, "received by filter": 12, "dropped by kernel": 3}
     assert counts_in(f"{LISTENING}\n{LINE}{REPORT}")["captured"] == 101, "the latest"
@@ -229,3 +213,12 @@ def test_where_a_capture_goes(path, keep, target):
 )
 def test_the_ring_holds_a_second_of_frames(fps, snap, mib):
     assert ring_bytes(fps, snap) == int(mib * 2**20)
+
+
+@pytest.mark.parametrize(("end", "still_run"), [(TcpdumpSink.rest, [True, False]), (TcpdumpSink.close, [False, False])])
+def test_a_sink_that_rests_or_is_closed_ends_its_processes(sink_on, end, still_run):
+    host = TellingHost()
+    sink = sink_on(host)
+    measured(armed(sink))
+    end(sink)
+    assert [process.poll() is None for process in host.processes] == still_run

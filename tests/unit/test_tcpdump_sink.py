@@ -131,11 +131,6 @@ def test_a_frame_whose_number_was_mangled_is_foreign_where_the_numbers_are_known
         assert (received.frames, received.foreign, received.error) == (99, 1, "")
 
 
-def test_nothing_sent_is_nothing_to_count_and_no_error(arm):
-    received = measured(arm(TcpdumpHost()), NOT_SENT)
-    assert (received.frames, received.error, received.unsettled) == (None, "", "")
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -226,17 +221,27 @@ def test_a_tcpdump_that_ends_at_once_is_not_armed_and_reports_why(arm, path):
     assert (received.frames, received.matched, received.dropped) == (None, None, None)
 
 
-def test_a_tcpdump_that_was_killed_reports_it_and_its_counts_are_unknown(arm):
-    host, flush = TcpdumpHost(), FakeFlushProcess()
+# A tcpdump that ended by itself missed what came after, whatever it reports, and even if it succeeded.
+@pytest.mark.parametrize(
+    ("script", "is_killed", "why"),
+    [
+        (STAND_IN, True, "killed by signal 9"),
+        ("import sys; sys.stderr.write(sys.argv[1] + sys.argv[2])", False, "exit code 0"),
+    ],
+    ids=["killed", "ended by itself"],
+)
+def test_a_tcpdump_that_ends_within_the_trial_reports_it_and_is_not_flushed(arm, script, is_killed, why):
+    host, flush = TcpdumpHost(script=script), FakeFlushProcess()
     sink = arm(host, flush)
     assert sink.armed(20)
-    host.processes[0].kill()
-    host.processes[0].wait()
+    if is_killed:
+        host.processes[0].kill()
+    host.processes[0].wait(20)
     sink.stop(5)
     received = sink.received(SENT)
     assert flush.asked == []
-    assert received.error == "tcpdump ended before the trial did (killed by signal 9)"
-    assert (received.frames, received.dropped) == (None, None)
+    assert (received.frames, received.error) == (None, f"tcpdump ended before the trial did ({why})")
+    assert (received.dropped is None) == is_killed, "the counts of a killed one are unknown"
 
 
 @pytest.mark.parametrize(
@@ -251,16 +256,6 @@ def test_a_tcpdump_that_is_not_content_is_an_error(arm, more, error):
     assert measured(arm(TcpdumpHost(**more))).error.endswith(error)
 
 
-def test_a_tcpdump_that_ended_of_its_own_accord_missed_what_came_after(arm):
-    """This holds whatever it reports, and even if it succeeded."""
-    host = TcpdumpHost(script="import sys; sys.stderr.write(sys.argv[1] + sys.argv[2])")
-    sink = arm(host)
-    assert sink.armed(20)
-    host.processes[0].wait(20)
-    sink.stop(5)
-    assert sink.received(SENT).error == "tcpdump ended before the trial did (exit code 0)"
-
-
 def test_a_full_disk_is_to_blame_for_a_capture_that_is_not_whole(arm, tmp_path, monkeypatch):
     last = "tcpdump: x.pcap: No space left on device\n" + REPORT
     received = measured(arm(TcpdumpHost(last=last, exit_code=1)))
@@ -268,12 +263,6 @@ def test_a_full_disk_is_to_blame_for_a_capture_that_is_not_whole(arm, tmp_path, 
     monkeypatch.setattr("netbench.sinks.tcpdump._free_bytes", lambda path: 0)
     received = measured(arm(TcpdumpHost()))
     assert (received.frames, received.error, received.no_room) == (100, "", ""), "it did this one no harm"
-
-
-def test_one_frame_is_counted_too(arm):
-    last = "1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n"
-    received = measured(arm(TcpdumpHost(last=last, content=pcap(FRAMES[:1]))))
-    assert (received.frames, received.matched, received.dropped, received.error) == (1, 1, 0, "")
 
 
 @pytest.mark.parametrize(
@@ -362,12 +351,6 @@ def test_what_cannot_be_counted_there_costs_a_trial_and_no_room(arm, counts, why
     assert host.there == {}, "it would be there until the end of the run"
 
 
-def test_nothing_stays_of_a_trial_in_which_nothing_was_sent(arm):
-    host = FarHost()
-    measured(arm(host, path=IN_VM, keep=False), NOT_SENT)
-    assert host.there == {}
-
-
 def test_a_capture_that_tcpdump_reports_and_is_not_there_is_a_broken_testbed(arm):
     sink = arm(GuestHost(content=b""), path=IN_VM)
     assert sink.armed(20)
@@ -431,3 +414,16 @@ def test_all_rings_of_a_trial_leave_three_quarters_of_the_memory(arm):
     (argv,) = host.spawned
     assert argv[argv.index("-B") + 1] == "50000", "of 800,000 KiB"
     assert most_ring_bytes("no such line\n", 4) == ring_bytes(1e9, 64), "the most if it is unknown"
+
+
+@pytest.mark.parametrize(("host", "path"), [(TcpdumpHost(), PATH), (FarHost(), IN_VM)], ids=["here", "far"])
+def test_nothing_sent_is_nothing_to_count_and_no_error(arm, host, path):
+    received = measured(arm(host, path=path), NOT_SENT)
+    assert (received.frames, received.error, received.unsettled) == (None, "", "")
+    assert getattr(host, "there", {}) == {}, "nothing stays on another machine"
+
+
+def test_one_frame_is_counted_too(arm):
+    last = "1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n"
+    received = measured(arm(TcpdumpHost(last=last, content=pcap(FRAMES[:1]))))
+    assert (received.frames, received.matched, received.dropped, received.error) == (1, 1, 0, "")

@@ -216,3 +216,9 @@ def test_a_campaign_that_was_stopped_goes_on_with_another_boot_that_is_warmed_up
     assert [trial.boot for trial in results.trials] == boots
     campaign.resume()
     assert campaign.testbed.calls == []
+
+
+def test_a_testbed_that_breaks_stops_the_campaign_as_ever(campaign):
+    stopped = campaign.stopped_at(1, TestbedError("eth1 is gone"), warm_up_trials=2)
+    assert (len(stopped.trials), made(stopped)) == (0, {})
+    assert report_page(stopped)

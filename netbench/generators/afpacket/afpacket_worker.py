@@ -10,7 +10,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+from itertools import cycle, repeat
+from typing import TypeVar
 
 from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, Unpaced
 from netbench.generators.afpacket.send_calls import Context, Messages, Submissions
@@ -19,6 +20,8 @@ from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.frames import FrameBlock
 from netbench.generators.worker_process import Halt, Worker, serve, use_realtime
 from netbench.model.traffic import Sent, Traffic
+
+T = TypeVar("T", int, float)
 
 # linux/if_packet.h; the socket module does not name them.
 _SOL_PACKET = 263
@@ -76,16 +79,13 @@ class _Sender:
     """The socket and buffers of one thread, and its counts."""
 
     def __init__(self, fd: int, cpu: int | None, frames: FrameBlock, ring: Context | None) -> None:
-        self.fd = fd
-        self.cpu = cpu
-        self.frames = frames
+        self.fd, self.cpu, self.frames = fd, cpu, frames
         # Frames that a full ring at the other end drops were offered: the next frame is due regardless.
         self.messages = (
             Submissions(frames.buffer, frames.lengths, fd, ring) if ring else Messages(frames.buffer, frames.lengths)
         )
         self.row = 0  # of the buffer, of the first frame of the block at hand
-        self.sent = 0
-        self.errors = 0
+        self.sent = self.errors = 0
         self.returned_ns = 0  # CLOCK_MONOTONIC of the return of the last send
         self.free_ns = 0  # CLOCK_MONOTONIC from which it could have made its next send
         self.time = TimeSpent()
@@ -114,13 +114,12 @@ class AfPacketTrial:
 
         `realtime` is the priority of the threads in SCHED_FIFO; 0: another class.
         """
-        self._halt, self._realtime = halt, realtime
-        self._traffic = traffic
+        self._halt, self._realtime, self._traffic = halt, realtime, traffic
+        cpu_of_each: Sequence[int | None] = cpus or [None]
+        ring_of_each: Iterable[Context | None] = rings or repeat(None)
         self._senders = [
-            _Sender(
-                fd, cpus[index % len(cpus)] if cpus else None, FrameBlock(traffic, MAX_BLOCK_FRAMES, template), ring
-            )
-            for index, (fd, ring) in enumerate(zip_longest(fds, rings))
+            _Sender(fd, cpu, FrameBlock(traffic, MAX_BLOCK_FRAMES, template), ring)
+            for fd, cpu, ring in zip(fds, cycle(cpu_of_each), ring_of_each, strict=False)
         ]
         self._pacing = threading.Lock()
         self._first_ns = (0, 0)  # when the first frame was handed over: CLOCK_MONOTONIC, CLOCK_REALTIME
@@ -217,6 +216,8 @@ class AfPacketTrial:
             self._halt.sleep_until(end_ns)
         first_monotonic_ns, first_ns = self._first_ns
         spent = [sender.spent for sender in self._senders]
+        blocked_s = [sender.spent.backpressure_s for sender in self._senders if sender.sent]
+        total_blocked_s = _sum(blocked_s)
         cpus = {sender.cpu for sender in self._senders}
         return Sent(
             frames=frames,
@@ -229,27 +230,21 @@ class AfPacketTrial:
             max_lateness_s=pacer.max_lateness_ns / 1e9,
             error=error,
             in_order=len(self._senders) == 1,
-            link_s=_mean([sender.spent for sender in self._senders if sender.sent]),
+            link_s=None if total_blocked_s is None or not blocked_s else total_blocked_s / len(blocked_s),
             away_s=max(thread.stalled_s for thread in spent),
             unevenness=pacer.unevenness(frames, end_ns) if frames else 0.0,
             ran_s=_sum(thread.ran_s for thread in spent),
             wait_s=_sum(thread.wait_s for thread in spent),
-            turns=None if any(thread.turns is None for thread in spent) else sum(thread.turns or 0 for thread in spent),
+            turns=_sum(thread.turns for thread in spent),
             stalled_s=_sum(None if thread.wait_s is None else thread.stalled_s for thread in spent),
             cpu=cpus.pop() if len(cpus) == 1 else None,
         )
 
 
-def _sum(seconds: Iterable[float | None]) -> float | None:
+def _sum(of_threads: Iterable[T | None]) -> T | None:
     """Return the sum over all threads; None where one value is unknown."""
-    values = list(seconds)
-    return None if None in values else sum(filter(None, values))
-
-
-def _mean(threads: Sequence[Spent]) -> float | None:
-    """Return the mean backpressure time of the threads in seconds; None where one value is unknown."""
-    values = [spent.backpressure_s for spent in threads if spent.backpressure_s is not None]
-    return sum(values) / len(values) if values and len(values) == len(threads) else None
+    values = list(of_threads)
+    return None if None in values else sum(value for value in values if value is not None)
 
 
 if __name__ == "__main__":

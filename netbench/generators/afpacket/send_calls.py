@@ -12,33 +12,29 @@ import numpy.typing as npt
 
 # io_setup, io_destroy, io_submit, io_getevents; libc has no functions for them.
 _CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
+_POINTER_BYTES = 8
 _PWRITE = 1  # IOCB_CMD_PWRITE of linux/aio_abi.h; on a socket it sends
 
-
-class _IoVec(ctypes.Structure):
-    """`struct iovec` of readv(2)."""
-
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-class _MsgHdr(ctypes.Structure):
-    """`struct msghdr` of sendmsg(2)."""
-
-    _fields_ = (
-        ("name", ctypes.c_void_p),
-        ("name_length", ctypes.c_uint32),
-        ("iov", ctypes.POINTER(_IoVec)),
-        ("iov_length", ctypes.c_size_t),
-        ("control", ctypes.c_void_p),
-        ("control_length", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-    )
+# `struct iovec` of readv(2), `struct mmsghdr` of sendmmsg(2), `struct iocb` of linux/aio_abi.h, of 64-bit machines.
+_IOVEC = np.dtype([("base", "u8"), ("length", "u8")])
+_MMSGHDR = np.dtype(
+    [
+        *(("name", "u8"), ("name_length", "u4"), ("iov", "u8"), ("iov_length", "u8")),
+        *(("control", "u8"), ("control_length", "u8"), ("flags", "i4"), ("padding", "u4"), ("sent_bytes", "u4")),
+    ],
+    align=True,
+)
+_IOCB = np.dtype(
+    [
+        *(("data", "u8"), ("key", "u4"), ("rw_flags", "u4"), ("opcode", "u2"), ("priority", "i2"), ("fd", "u4")),
+        *(("buffer", "u8"), ("bytes", "u8"), ("offset", "i8"), ("reserved", "u8"), ("flags", "u4"), ("event_fd", "u4")),
+    ]
+)
 
 
-class _MMsgHdr(ctypes.Structure):
-    """`struct mmsghdr` of sendmmsg(2)."""
-
-    _fields_ = (("header", _MsgHdr), ("sent_bytes", ctypes.c_uint))
+def _row_addresses(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
+    """Return the memory address of each row of an array."""
+    return np.uint64(array.ctypes.data) + np.arange(len(array), dtype=np.uint64) * np.uint64(array.strides[0])
 
 
 class Messages:
@@ -49,15 +45,12 @@ class Messages:
     """
 
     def __init__(self, buffer: npt.NDArray[np.uint8], lengths: Sequence[int]) -> None:
-        rows = len(buffer)
         self._buffer = buffer  # the kernel reads it through the addresses below
-        self._vectors = (_IoVec * rows)()
-        self._messages = (_MMsgHdr * rows)()
-        for row in range(rows):
-            self._vectors[row] = _IoVec(buffer.ctypes.data + row * buffer.strides[0], lengths[row])
-            self._messages[row].header.iov = ctypes.pointer(self._vectors[row])
-            self._messages[row].header.iov_length = 1
-        self._address = ctypes.addressof(self._messages)
+        self._vectors = np.zeros(len(buffer), _IOVEC)
+        self._vectors["base"], self._vectors["length"] = _row_addresses(buffer), lengths
+        self._messages = np.zeros(len(buffer), _MMSGHDR)
+        self._messages["iov"], self._messages["iov_length"] = _row_addresses(self._vectors), 1
+        self._address = self._messages.ctypes.data
         self._sendmmsg = ctypes.CDLL(None, use_errno=True).sendmmsg
         self._sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
 
@@ -66,27 +59,8 @@ class Messages:
 
         Returns the number of rows that the kernel accepted, in order, at least 1; or −errno when it accepted none.
         """
-        taken: int = self._sendmmsg(fd, self._address + first * ctypes.sizeof(_MMsgHdr), count, 0)
+        taken: int = self._sendmmsg(fd, self._address + first * _MMSGHDR.itemsize, count, 0)
         return taken if taken >= 0 else -ctypes.get_errno()
-
-
-class _Iocb(ctypes.Structure):
-    """`struct iocb` of linux/aio_abi.h."""
-
-    _fields_ = (
-        ("data", ctypes.c_uint64),
-        ("key", ctypes.c_uint32),
-        ("rw_flags", ctypes.c_uint32),
-        ("opcode", ctypes.c_uint16),
-        ("priority", ctypes.c_int16),
-        ("fd", ctypes.c_uint32),
-        ("buffer", ctypes.c_uint64),
-        ("bytes", ctypes.c_uint64),
-        ("offset", ctypes.c_int64),
-        ("reserved", ctypes.c_uint64),
-        ("flags", ctypes.c_uint32),
-        ("event_fd", ctypes.c_uint32),
-    )
 
 
 class Context:
@@ -115,15 +89,13 @@ class Submissions:
 
     def __init__(self, buffer: npt.NDArray[np.uint8], lengths: Sequence[int], fd: int, context: Context) -> None:
         """`context` has room for the largest number of writes per call; row r has `lengths[r]` bytes to send."""
-        rows = len(buffer)
         self._buffer = buffer  # the kernel reads it through the addresses below
-        self._writes = (_Iocb * rows)()
-        self._addresses = (ctypes.c_void_p * rows)()
-        for row, write in enumerate(self._writes):
-            write.opcode, write.fd, write.bytes = _PWRITE, fd, lengths[row]
-            write.buffer = buffer.ctypes.data + row * buffer.strides[0]
-            self._addresses[row] = ctypes.addressof(write)
-        self._events = np.zeros((rows, 4), np.int64)  # struct io_event: data, obj, res, res2
+        self._writes = np.zeros(len(buffer), _IOCB)
+        self._writes["opcode"], self._writes["fd"] = _PWRITE, fd
+        self._writes["buffer"], self._writes["bytes"] = _row_addresses(buffer), lengths
+        self._pointers = _row_addresses(self._writes)
+        self._address = self._pointers.ctypes.data
+        self._events = np.zeros((len(buffer), 4), np.int64)  # struct io_event: data, obj, res, res2
         self._into = ctypes.c_void_p(self._events.ctypes.data)
         self._context = context
 
@@ -133,7 +105,7 @@ class Submissions:
         Returns the number of rows offered, in order; or −errno when one failed for another reason than lack of room.
         """
         context = self._context
-        begin = ctypes.c_void_p(ctypes.addressof(self._addresses) + first * ctypes.sizeof(ctypes.c_void_p))
+        begin = ctypes.c_void_p(self._address + first * _POINTER_BYTES)
         offered: int = context.call(context.submit, context.number, ctypes.c_long(count), begin)
         if offered < 0:
             return -ctypes.get_errno()

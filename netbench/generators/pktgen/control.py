@@ -92,17 +92,16 @@ class Control:
             self._files.load()
             self.loaded_by_us = True
         self._refuse_foreign(self._files.devices())
-        threads = self._files.threads()
+        threads, host = self._files.threads(), self._files.host.name
         for cpu in cpus:
             if cpu not in threads:
-                raise TestbedError(
-                    f"host {self._files.host.name} has no pktgen thread on CPU {cpu}, only on {_listed(threads)}"
-                )
+                online = ", ".join(map(str, threads))
+                raise TestbedError(f"host {host} has no pktgen thread on CPU {cpu}, only on {online}")
         taken = {sender.device for sender in self._senders}
         free = [cpu for cpu in cpus or threads if f"{interface}@{cpu}" not in taken]
         if not free:
-            where = f"{interface} of host {self._files.host.name}"
-            raise TestbedError(f"{where} can have only one thread on each of the CPUs {_listed(cpus or threads)}")
+            usable = ", ".join(map(str, cpus or threads))
+            raise TestbedError(f"{interface} of host {host} can have only one thread on each of the CPUs {usable}")
         cpu = min(free, key=self._used.__getitem__)
         sender = PktgenSender(f"{interface}@{cpu}", cpu, xmit_mode, settings)
         self._senders.append(sender)
@@ -150,8 +149,7 @@ class Control:
         if current.ready != current.lengths.keys():
             return
         try:
-            self._remove_idle(current)
-            self._take_turns(current)
+            self._arrange(current)
         except TestbedError as error:
             current.error, current.over = str(error), True
             return
@@ -202,28 +200,22 @@ class Control:
                 self._round.writer.communicate(timeout=_STOP_S)
         self._round = None
 
-    def _remove_idle(self, current: _Round) -> None:
-        """Remove the devices that have no part in a round, and add those again that were removed with them."""
-        idle = [
-            sender for sender in self._senders if sender.in_kernel is not None and sender.device not in current.lengths
-        ]
-        for cpu in {sender.cpu for sender in idle}:
-            self._clear(cpu)
-        for sender in self._senders:
-            if sender.in_kernel is None and sender.device in current.lengths:
-                self._set_up(sender)
-
-    def _take_turns(self, current: _Round) -> None:
-        """Make devices that send at full speed on the same thread take turns.
+    def _arrange(self, current: _Round) -> None:
+        """Remove the devices that have no part in a round, and make those at full speed on the same thread take turns.
 
         Without a delay, a device is due from the start on, and the thread takes the first of the devices that have been
         due longest: `next_to_run` in net/core/pktgen.c. With a short delay, each device falls behind after its turn.
         """
+        added = [sender for sender in self._senders if sender.in_kernel is not None]
+        for cpu in {sender.cpu for sender in added if sender.device not in current.lengths}:
+            self._clear(cpu)  # also removes devices that have a part, which are added again below
         sending = [sender for sender in self._senders if sender.device in current.lengths]
         on_thread = Counter(sender.cpu for sender in sending)
         for sender in sending:
-            if on_thread[sender.cpu] > 1 and sender.settings.get("delay") == NO_DELAY:
+            takes_turns = on_thread[sender.cpu] > 1 and sender.settings.get("delay") == NO_DELAY
+            if takes_turns:
                 sender.settings = {**sender.settings, "delay": _TURN}
+            if takes_turns or sender.in_kernel is None:
                 self._set_up(sender)
 
     def _await_end(self, current: _Round, timeout_s: float) -> None:
@@ -232,47 +224,38 @@ class Control:
         length_s = min(timeout_s, THREAD_WAKES_S + max(current.lengths.values()))
         if self._ends(current, current.started_s + length_s):
             return
-        try:
-            self._stop(current)
-        except TestbedError as error:
-            current.error = str(error)
-            return
+        if current.writer_code is None:
+            # The signal ends the run (`pktgen_wait_all_threads_run` in net/core/pktgen.c). A process that writes `stop`
+            # would take CPU time from the run's last frames.
+            current.stopped = True
+            current.writer.terminate()
+        else:
+            try:
+                self._files.write(CONTROL, "stop")
+            except TestbedError as error:
+                current.error = str(error)
+                return
         if not self._ends(current, time.monotonic() + _STOP_S):
             current.writer.kill()
             current.error = f"pktgen did not stop within {_STOP_S:g} s: its last frame may be stuck in the NIC's queue"
 
-    def _stop(self, current: _Round) -> None:
-        """End a run by a signal to the writer of `start` (`pktgen_wait_all_threads_run` in net/core/pktgen.c).
+    def _ends(self, current: _Round, deadline_s: float) -> bool:
+        """Return whether a run ends by the deadline (time.monotonic()); if so, its devices have been read.
 
-        A process that writes `stop` would take CPU time from the run's last frames.
+        A failure of the process that writes `start` is recorded in the round.
         """
         if current.writer_code is None:
-            current.stopped = True
-            current.writer.terminate()
-        else:
-            self._files.write(CONTROL, "stop")
-
-    def _ends(self, current: _Round, deadline_s: float) -> bool:
-        """Return whether a run ends by the deadline (time.monotonic()); if so, its devices have been read."""
-        if not self._writer_ends(current, deadline_s):
-            return False
-        if (current.writer_code or 0) > 0:
+            try:
+                _, output = current.writer.communicate(timeout=max(0.0, deadline_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                return False
+            current.writer_code = code = current.writer.wait()
+            if code and not (current.stopped and code == -signal.SIGTERM):
+                ending = f"was killed by signal {-code}" if code < 0 else f"failed: {output.strip()}"
+                current.error = f"the process that starts pktgen {ending}"
+        if current.writer_code > 0:
             return True  # the start itself failed
         return wait_until(lambda: self._all_ended(current), deadline_s - time.monotonic(), _POLL_S)
-
-    def _writer_ends(self, current: _Round, deadline_s: float) -> bool:
-        """Return whether the write of `start` returns in time; a failure is recorded in the round."""
-        if current.writer_code is not None:
-            return True
-        try:
-            _, output = current.writer.communicate(timeout=max(0.0, deadline_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            return False
-        current.writer_code = code = current.writer.wait()
-        if code and not (current.stopped and code == -signal.SIGTERM):
-            ending = f"was killed by signal {-code}" if code < 0 else f"failed: {output.strip()}"
-            current.error = f"the process that starts pktgen {ending}"
-        return True
 
     def _all_ended(self, current: _Round) -> bool:
         """Read the devices of a round; return whether all of them have ended.
@@ -299,7 +282,10 @@ class Control:
         return str(error) if exists else f"pktgen's device {name} is gone: its interface may have been removed"
 
     def _set_up(self, sender: PktgenSender) -> None:
-        """Apply the wanted settings to a device, with as few writes as possible, and verify them."""
+        """Apply the wanted settings to a device, with as few writes as possible.
+
+        They are compared with those in the kernel, which ignores digits and words it cannot use.
+        """
         if sender.in_kernel is None:
             self._files.write(thread_file(sender.cpu), f"add_device {sender.device}")
             sender.in_kernel = {}
@@ -311,10 +297,6 @@ class Control:
             return
         for mode in dict.fromkeys((_ARM, sender.xmit_mode)):
             self._files.write(sender.device, f"xmit_mode {mode}")
-        self._verify(sender)
-
-    def _verify(self, sender: PktgenSender) -> None:
-        """Compare the settings with those in the kernel, which ignores digits and words it cannot use."""
         device = self._files.device(sender.device)
         for command, value in sender.settings.items():
             for name in _SHOWN_AS.get(command, (command,)):
@@ -351,7 +333,3 @@ def _line(command: str, value: str) -> str:
     if command.isupper():
         return f"flag {command}" if value == "on" else f"flag !{command}"
     return f"{command} {value}"
-
-
-def _listed(cpus: Sequence[int]) -> str:
-    return ", ".join(map(str, cpus))

@@ -44,9 +44,7 @@ class PktGenOptions(BaseModel, extra="forbid"):
     xmit_mode: Literal["start_xmit", "queue_xmit"] = "start_xmit"  # to the driver, or through the queueing discipline
     """To the driver, or through the queueing discipline."""
     # Options that make `max` faster, and do not affect loads with a rate:
-    timestamps: Literal["paced", "always"] = (
-        "paced"  # frames of `max` have none unless always, as in the kernel's samples
-    )
+    timestamps: Literal["paced", "always"] = "paced"  # as in the samples of the kernel
     """paced: frames of `max` bear no time stamp."""
     threads: int = Field(default=1, ge=1)  # kernel threads that send at once, each on a separate CPU
     """Kernel threads of each source, for `max`."""
@@ -142,8 +140,3 @@ def delay_ns(fps: float, frame_size: FrameSize, pacing: Pacing = "lattice") -> i
             delay = round(8000 * (mean_bytes(frame_size) + 24) / mbps)
     delay = min(max(delay, 1), LONGEST_DELAY_NS)
     return delay + 1 if delay == _NEVER_NS else delay
-
-
-def paced_fps(delay: int) -> float:
-    """Return the rate in frames/s of a delay of `delay` ns."""
-    return NS_PER_S / delay

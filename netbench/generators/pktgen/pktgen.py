@@ -1,7 +1,7 @@
 """The kernel's own packet generator as a source."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 
@@ -14,19 +14,11 @@ from netbench.generators.pktgen.parameters import (
     PktGenOptions,
     delay_ns,
     device_settings,
-    paced_fps,
     speed_settings,
     traffic_delay_ns,
 )
 from netbench.hosts.base import Host, kernel_of, machine_name
-from netbench.linux.proc import (
-    CpuTicks,
-    SchedTimes,
-    kernel_thread,
-    parse_cpu_ticks,
-    parse_sched_times,
-    softirq_s,
-)
+from netbench.linux.proc import CpuTicks, SchedTimes, kernel_thread, parse_cpu_ticks, parse_sched_times, softirq_s
 from netbench.linux.requirements import IN_A_VM, Feature, Probes
 from netbench.model.frame_mix import FrameSize
 from netbench.model.tester import Identity, options_text
@@ -38,6 +30,7 @@ _FIRST_SEQUENCE = 1
 _LEAST_LENGTH = 0.9
 # The largest difference between two readings of the same clocks.
 _CLOCKS_AGREE_S = 1e-3
+_MODULE = "pktgen", "the generator pktgen", (), "CONFIG_NET_PKTGEN", "pktgen", Probes.pktgen
 
 
 class PktGen(Generator):
@@ -45,18 +38,7 @@ class PktGen(Generator):
 
     Options = PktGenOptions
     auto_source = SourcePreference(rank=2)
-    may_need = (
-        Feature(
-            "pktgen",
-            "the generator pktgen",
-            (),
-            "CONFIG_NET_PKTGEN",
-            "pktgen",
-            Probes.pktgen,
-            optional=True,
-            otherwise=IN_A_VM,
-        ),
-    )
+    may_need = (Feature(*_MODULE, optional=True, otherwise=IN_A_VM),)
 
     def __init__(self, options: PktGenOptions) -> None:
         self._options = options
@@ -142,7 +124,7 @@ class PktGenSource(Source):
 
     def nearest_fps(self, fps: float, frame_size: FrameSize) -> float:
         """Return 10⁹ over the delay, in whole ns, that the chosen pacing uses for `fps`."""
-        return paced_fps(delay_ns(fps, frame_size, self._options.pacing))
+        return NS_PER_S / delay_ns(fps, frame_size, self._options.pacing)
 
     def stamps(self, traffic: Traffic) -> Stamps:
         """Return how frames are stamped: paced frames early, others when they are sent, or not at all."""
@@ -161,7 +143,7 @@ class PktGenSource(Source):
         for sender in self._sending(traffic):
             settings = {**device_settings(traffic), **speed_settings(self._options, paced=paced)}
             control.prepare(sender, settings, traffic.longest_s if paced else traffic.duration_s)
-        self._ticks, self._times = self._cpu_ticks(), self._sched_times(traffic)
+        self._usage_before = self._usage(traffic)
 
     def start(self, at_monotonic_ns: int) -> None:
         """Start sending, at `at_monotonic_ns` at the earliest where that is a clock of this machine.
@@ -181,7 +163,7 @@ class PktGenSource(Source):
         """
         host, control = self._opened
         traffic = self._traffic
-        assert traffic
+        assert traffic, "prepare() comes first"
         try:
             reports = [control.finish(sender, timeout_s) for sender in self._sending(traffic)]
             error = reports[0][1]  # of the run, which all of them share
@@ -192,7 +174,7 @@ class PktGenSource(Source):
             set_s = (offset_ns - self._offset_ns) / 1e9
             if abs(set_s) > _CLOCKS_AGREE_S:
                 error = error or f"the clock of host {host.name}, which stamps the frames, was set by {set_s:+,.3f} s"
-            sent = self._with_waits(self._with_softirqs(sent_of_run(devices, traffic, offset_ns, error)))
+            sent = self._with_usage(sent_of_run(devices, traffic, offset_ns, error), traffic)
         except TestbedError as failure:
             return _unknown(str(failure))
         numbered = traffic.fps is not None or self._options.numbered
@@ -204,39 +186,30 @@ class PktGenSource(Source):
                 self._control.remove_device(sender)
         self._senders = []
 
-    def _cpu_ticks(self) -> CpuTicks | None:
-        """Return the CPU ticks of a source with one thread so far; None where they are unknown."""
-        host, _ = self._opened
-        try:
-            return parse_cpu_ticks(host.read("/proc/stat"), self._senders[0].cpu)
-        except (TestbedError, ValueError, IndexError):
-            return None
+    def _usage(self, traffic: Traffic) -> tuple[CpuTicks | None, SchedTimes | None]:
+        """Return the ticks of the first thread's CPU, and the times of all threads that send; None where unknown."""
+        senders = self._sending(traffic)
+        ticks: CpuTicks | None = None
+        times: SchedTimes | None = None
+        with suppress(TestbedError, ValueError, IndexError):
+            ticks = parse_cpu_ticks(self._host.read("/proc/stat"), senders[0].cpu)
+        with suppress(TestbedError, ValueError, IndexError):
+            threads = [self._threads[cpu] for cpu in {sender.cpu for sender in senders}]
+            of_threads = [parse_sched_times(self._host.read(f"/proc/{thread}/schedstat")) for thread in threads]
+            times = SchedTimes(*(sum(values) for values in zip(*of_threads, strict=True)))
+        return ticks, times
 
-    def _with_softirqs(self, sent: Sent) -> Sent:
-        """Return `sent` with the CPU time that the link's receiving end took from the source, where known."""
-        before, after = self._ticks, self._cpu_ticks()
-        if before is None or after is None or sent.link_s is None:
-            return replace(sent, link_s=None)
-        taken_s = softirq_s(before, after, sent.duration_s)
-        return replace(sent, link_s=min(sent.duration_s, sent.link_s + taken_s))
-
-    def _sched_times(self, traffic: Traffic) -> SchedTimes | None:
-        """Return CPU time and waits of all kernel threads that send `traffic`; None where they are unknown."""
-        host, _ = self._opened
-        threads = [self._threads[cpu] for cpu in {sender.cpu for sender in self._sending(traffic)}]
-        try:
-            times = [parse_sched_times(host.read(f"/proc/{thread}/schedstat")) for thread in threads]
-        except (TestbedError, ValueError, IndexError):
-            return None
-        return SchedTimes(*(sum(values) for values in zip(*times, strict=True)))
-
-    def _with_waits(self, sent: Sent) -> Sent:
-        """Return `sent` with CPU time and waits of its kernel threads since prepare(), where known."""
-        assert self._traffic
-        before, after = self._times, self._sched_times(self._traffic)
-        if before is None or after is None:
+    def _with_usage(self, sent: Sent, traffic: Traffic) -> Sent:
+        """Return `sent` with the CPU time that the link's receiving end took, and the threads' own, where known."""
+        (ticks_before, times_before), (ticks, times) = self._usage_before, self._usage(traffic)
+        if ticks_before is None or ticks is None:
+            sent = replace(sent, link_s=None)
+        elif sent.link_s is not None:
+            taken_s = softirq_s(ticks_before, ticks, sent.duration_s)
+            sent = replace(sent, link_s=min(sent.duration_s, sent.link_s + taken_s))
+        if times_before is None or times is None:
             return sent
-        cpus, spent = {sender.cpu for sender in self._sending(self._traffic)}, after.since(before)
+        spent, cpus = times.since(times_before), {sender.cpu for sender in self._sending(traffic)}
         return replace(
             sent,
             ran_s=spent.ran_ns / NS_PER_S,
@@ -264,42 +237,36 @@ def sent_of_run(devices: Sequence[PktgenDevice], traffic: Traffic, realtime_offs
     Each frame rejected by the link counts as backpressure of one slot. Where the run was late, the wait for the CPU
     counts as time not run.
     """
-    started_us = min(device.started_us for device in devices)
-    stopped_us = max(device.stopped_us for device in devices)
+    started_us, stopped_us = [device.started_us for device in devices], [device.stopped_us for device in devices]
+    first_us, last_us = min(started_us), max(stopped_us)
     frames, errors = sum(device.frames for device in devices), sum(device.errors for device in devices)
     if traffic.receive == "napi":  # frames that the other end's ring had no room for were sent, and lost there
         frames, errors = frames + errors, 0
-    elapsed_ns = (stopped_us - started_us) * 1000
+    elapsed_ns = (last_us - first_us) * 1000
     delay = traffic_delay_ns(traffic)
     # A frame that the driver or the queueing discipline drops uses up a slot, too.
     late_ns = max(0, elapsed_ns - max(0, frames + errors - 1) * delay) if delay else 0
     burst = 1 + late_ns // delay if delay else frames
-    ended_early = elapsed_ns < _LEAST_LENGTH * traffic.duration_s * NS_PER_S
-    if not error and traffic.frames is not None and frames < traffic.frames and ended_early:
-        error = f"pktgen sent only {frames:,} of {traffic.frames:,} frames: the link may have gone down"
-    if not error and traffic.frames is None and ended_early:
-        error = f"pktgen ended after {elapsed_ns / NS_PER_S:.3f} s: the link may have gone down"
+    if not error and elapsed_ns < _LEAST_LENGTH * traffic.duration_s * NS_PER_S:
+        if traffic.frames is None:
+            error = f"pktgen ended after {elapsed_ns / NS_PER_S:.3f} s: the link may have gone down"
+        elif frames < traffic.frames:
+            error = f"pktgen sent only {frames:,} of {traffic.frames:,} frames: the link may have gone down"
     return Sent(
         frames=frames,
         errors=errors,
         duration_s=max(elapsed_ns, frames * delay) / NS_PER_S,
-        first_ns=started_us * 1000 + realtime_offset_ns if frames else None,
-        last_ns=stopped_us * 1000 + realtime_offset_ns if frames else None,
+        first_ns=first_us * 1000 + realtime_offset_ns if frames else None,
+        last_ns=last_us * 1000 + realtime_offset_ns if frames else None,
         max_burst_frames=min(frames, burst),
         max_lateness_s=late_ns / NS_PER_S,
         error=error,
         first_sequence=_FIRST_SEQUENCE,
         in_order=len(devices) == 1,
-        apart_s=max(_spread(device.started_us for device in devices), _spread(device.stopped_us for device in devices))
-        / 1e6,
+        apart_s=max(max(started_us) - first_us, last_us - min(stopped_us)) / 1e6,
         link_s=errors * delay / NS_PER_S if delay else None,
         away_s=min(late_ns / NS_PER_S, max(device.idle_us for device in devices) / 1e6),
     )
-
-
-def _spread(numbers: Iterable[int]) -> int:
-    values = list(numbers)
-    return max(values) - min(values)
 
 
 def _unknown(error: str) -> Sent:

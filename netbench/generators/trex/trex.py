@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any, ClassVar
+
+from pydantic import TypeAdapter
 
 from netbench.errors import TestbedError
 from netbench.generators.base import Generator, Source
 from netbench.generators.frame_template import FrameTemplate
-from netbench.generators.trex.trex_counts import FlowCounts, flow_counts_of
+from netbench.generators.trex.trex_counts import FlowCounts
 from netbench.generators.trex.trex_package import (
     BEGINS_LATER_S,
     LARGEST_FRAME,
@@ -19,46 +22,69 @@ from netbench.generators.trex.trex_package import (
     no_client,
 )
 from netbench.generators.trex.trex_servers import TrexOptions, TrexServer, TrexServers
-from netbench.generators.worker_source import no_netbench
+from netbench.generators.worker_source import no_netbench, wait_for_end
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.requirements import Facility
 from netbench.model.documents import plain
 from netbench.model.frame_mix import FrameMix
 from netbench.model.received import OfSize, Received
 from netbench.model.tester import Identity
-from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
+from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming, Sink, SinkKind
-
-# Time limit for a stop and the report of what was sent.
-_STOP_S = 5.0
 
 SINK_NAME = "TRex"
 
 
-class TrexSource(Source):
-    """One port of a running server, or of one that netbench starts.
+class _ServerUser:
+    """What source and sink share: one port of a running server, or of one that netbench starts."""
 
-    TRex's field engine numbers the frames. It cannot write times, so frames have none, and delay is unavailable."""
+    _receives: ClassVar[bool]
 
     def __init__(self, options: TrexOptions, servers: TrexServers) -> None:
         self._options, self._servers = options, servers
         self._server: TrexServer | None = None
-        self._started = 0  # the number of the request whose reply reports what was sent
-        self.version = ""
+
+    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
+        """Acquire the port of this interface; errors as in TrexServers.join."""
+        self._interface = interface
+        self._server = self._servers.join(self, host, interface, cpus, receives=self._receives)
+
+    def identity(self) -> Identity:
+        """Return the identity with the versions of server and client, and the chosen options."""
+        client = "" if no_client() else f"{PACKAGE} {version(PACKAGE)}"
+        versions = ", ".join(text for text in (self._server.version if self._server else "", client) if text)
+        options = {name: str(value) for name, value in plain(self._options, exclude_unset=True).items()}
+        if self._receives:
+            return Identity("trex", versions, options, cpus=())
+        return Identity("trex", versions, options, threads=1)
+
+    def close(self) -> None:
+        """Give the port back; harmless when called twice."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.leave(self)
+
+    @property
+    def _opened(self) -> TrexServer:
+        if self._server is None:
+            kind = "sink" if self._receives else "source"
+            raise TestbedError(f"a {kind} of kind trex is used before open() or after close(); open it first")
+        return self._server
+
+
+class TrexSource(_ServerUser, Source):
+    """A source at one port.
+
+    TRex's field engine numbers the frames. It cannot write times, so frames have none, and delay is unavailable."""
+
+    _receives = False
+    _started = 0  # the number of the request whose reply reports what was sent
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
         self._servers.require_port(interface)
         if self._options.path is not None and self._servers.has_sinks:
             return [f"# {interface}: a port of the TRex server that its host has for all sources and sinks"]
         return self._servers.commands({interface: False}, cpus)
-
-    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Acquire the port of this interface; errors as in TrexServers.join."""
-        self._interface = interface
-        self._server = self._servers.join(self, host, interface, cpus)
-
-    def identity(self) -> Identity:
-        return identity_of(self._options, self._server)
 
     def remarks(self) -> list[str]:
         return [
@@ -83,68 +109,27 @@ class TrexSource(Source):
         self._started = self._opened.tell("start", self._interface, at_monotonic_ns=at_monotonic_ns)
 
     def wait(self, timeout_s: float) -> Sent:
-        """Wait for the end of sending and return the sent frames; as in WorkerSource."""
         server = self._opened
-        try:
-            try:
-                reply = server.reply(self._started, timeout_s)
-            except TimeoutError:
-                server.tell("stop", self._interface)
-                reply = server.reply(self._started, _STOP_S)
-            return Sent(**reply["sent"])  # type: ignore[arg-type]  # checked by the call itself
-        except (KeyError, TypeError):
-            server.kill()
-            return replace(NOTHING_SENT, error=server.failure("did not report how many frames it sent"))
-        except (TimeoutError, TestbedError) as error:
-            server.kill()  # it must stop sending, whatever its state
-            return replace(NOTHING_SENT, error=str(error))
-
-    def close(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.leave(self)
+        reply, stop = partial(server.reply, self._started), partial(server.tell, "stop", self._interface)
+        return wait_for_end(server.worker(), reply, stop, timeout_s)
 
     @property
     def _delay_fps(self) -> float:
         return self._options.delay_fps if self._servers.has_sinks else 0.0
 
-    @property
-    def _opened(self) -> TrexServer:
-        if self._server is None:
-            raise TestbedError("a source of kind trex is used before open() or after close(); open it first")
-        return self._server
 
+class TrexSink(_ServerUser, Sink):
+    """A sink at one port of a server, which distinguishes streams by their groups, but not frames of one stream."""
 
-def identity_of(options: TrexOptions, server: TrexServer | None) -> Identity:
-    """Return the identity of a source or sink: the versions of server and client, and the chosen options."""
-    client = "" if no_client() else f"{PACKAGE} {version(PACKAGE)}"
-    versions = ", ".join(text for text in (server.version if server else "", client) if text)
-    chosen = plain(options, exclude_unset=True)
-    return Identity("trex", versions, {name: str(value) for name, value in chosen.items()}, 1)
-
-
-class TrexSink(Sink):
-    """One port of a server, which distinguishes streams by their group numbers, but not frames of one stream."""
-
-    def __init__(self, options: TrexOptions, servers: TrexServers) -> None:
-        self._options, self._servers = options, servers
-        self._server: TrexServer | None = None
-        self._counts: FlowCounts | None = None
-        self._failed = ""
+    _receives = True
+    _counts: FlowCounts | None = None
+    _failed = ""
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
         self._servers.require_port(interface)
         if self._options.path is None:
             return [f"# port {self._options.ports[interface]} of the TRex server that the sources have"]
         return self._servers.commands({incoming.path.source.interface: False, interface: True}, cpus)
-
-    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Acquire the port of this interface; errors as in TrexServers.join."""
-        self._interface = interface
-        self._server = self._servers.join(self, host, interface, cpus, receives=True)
-
-    def identity(self) -> Identity:
-        return replace(identity_of(self._options, self._server), threads=None, cpus=())
 
     def remarks(self) -> list[str]:
         remarks = [
@@ -170,13 +155,13 @@ class TrexSink(Sink):
         if self._failed:
             return
         if reply := self._request("received", of=self._incoming.path.source.interface):
-            self._counts = flow_counts_of(reply["received"])
+            self._counts = TypeAdapter(FlowCounts).validate_python(reply["received"])
 
     def received(self, sent: Sent) -> Received:
         unknown = Received(counted_by=SINK_NAME, no_delay="TRex measures it in its own software only, which is coarse")
-        if self._counts is None:
-            return replace(unknown, error=self._failed or "the counts of TRex were not read")
         counts, is_mix = self._counts, isinstance(self._incoming.traffic.frame_size, FrameMix)
+        if counts is None:
+            return replace(unknown, error=self._failed or "the counts of TRex were not read")
         if sent.error and not sent.frames:
             return replace(unknown, error=f"the number of sent frames is unknown ({sent.error})")
         if counts.frames > sent.frames:
@@ -197,17 +182,11 @@ class TrexSink(Sink):
             software_delay=counts.delay,
         )
 
-    def close(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.leave(self)
-
     def _request(self, action: str, **more: object) -> Mapping[str, Any]:
         """Return the server's reply; empty after a failure, which received() reports."""
-        if self._server is None:
-            raise TestbedError("a sink of kind trex is used before open() or after close(); open it first")
+        server = self._opened
         try:
-            return self._server.ask(action, self._interface, **more)
+            return server.ask(action, self._interface, **more)
         except TestbedError as error:
             self._failed = str(error)
             return {}

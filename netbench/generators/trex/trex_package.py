@@ -14,13 +14,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError
+from netbench.hosts.clock import wait_until
 
 PACKAGE = "lbr-trex-client"
 MODULE = "lbr_trex_client"
@@ -31,8 +31,8 @@ REMEDY = "pip install 'netbench[trex]', under a Python older than 3.12"
 BEGINS_LATER_S = 0.05
 # Slots of the rings of a server that netbench starts; a slot has room for a frame and the packet socket's header
 # (TPACKET2_HDRLEN of linux/if_packet.h, rounded up).
-SLOT_BYTES = 2048
-LARGEST_FRAME = SLOT_BYTES - 64
+_SLOT_BYTES = 2048
+LARGEST_FRAME = _SLOT_BYTES - 64
 # The client needs the module asyncore, among others, which Python 3.12 has removed.
 _TOO_NEW = (3, 12)
 
@@ -42,12 +42,12 @@ _REPLY_S = 5.0
 # The send ring is small: a frame for which the link has no room stays in it until TRex sends again. The receive ring
 # is large: it must have room for frames while TRex is busy. The two rings of an interface have the same size.
 _SLOTS, _SLOTS_TO_RECEIVE = 512, 16384
-_RING = f"blocksz=65536,framesz={SLOT_BYTES},qdisc_bypass=1"
+_RING = f"blocksz=65536,framesz={_SLOT_BYTES},qdisc_bypass=1"
 _CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # terminal control sequences
-
+_LOCALHOST = "127.0.0.1"
 
 _PROC = Path("/proc")
-_NAME = re.compile(r"netbench@\S+/(?P<boot>[0-9a-f]{8})\.(?P<namespace>\d+)\.(?P<pid>\d+)\.(?P<started>\d+)")
+_NAME = re.compile(r"netbench@\S+/(?P<machine>[0-9a-f]{8}\.\d+)\.(?P<pid>\d+)\.(?P<started>\d+)")
 
 
 def no_client(python: tuple[int, ...] = sys.version_info[:2]) -> str:
@@ -75,19 +75,6 @@ def installed_client(_: str) -> str:
     return version(PACKAGE)
 
 
-def server_program(package: Path) -> Path:
-    """Return the server program of a TRex package; MissingError where the directory has none."""
-    program = package / SERVER
-    if not program.is_file():
-        raise no_server(program)
-    return program
-
-
-def no_server(program: Path, where: str = "") -> MissingError:
-    """Return the error for a package without a server."""
-    return MissingError(f"{program} does not exist{where}: set `path` to the directory of an unpacked TRex package")
-
-
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
     """The address of a server, and the TCP ports at which it receives requests and publishes."""
@@ -106,15 +93,12 @@ class OwnServer:
     `interfaces` has whether each interface also receives.
     """
 
-    def __init__(
-        self, package: Path, interfaces: Mapping[str, bool], cpus: Sequence[int], scratch: str | None = None
-    ) -> None:
-        """Start the server on the first of the CPUs; MissingError without such a package or where it does not start.
+    def __init__(self, package: Path, interfaces: Mapping[str, bool], cpus: Sequence[int], scratch: str | None) -> None:
+        """Start the server of a package on the first of the CPUs.
 
         Its files are below the directory `scratch`; None: the directory for temporary files.
         """
-        program = server_program(package)
-        self._sync_port, self._async_port = _free_ports()
+        self._address = ServerAddress(_LOCALHOST, *_free_ports())
         self._prefix = f"netbench-{os.getpid()}"
         self._directory = Path(tempfile.mkdtemp(prefix="netbench-trex-", dir=scratch))
         self._log = self._directory / "log"
@@ -124,7 +108,7 @@ class OwnServer:
         # The server also searches for libraries relative to the current directory.
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", str(program), "-i", "--cfg", str(config)],
+                ["setpriv", "--pdeathsig", "KILL", str(package / SERVER), "-i", "--cfg", str(config)],
                 cwd=package,
                 # The directory of DPDK for data shared with other processes (RuntimeDirectory= of systemd.exec(5)).
                 env={**os.environ, "LD_LIBRARY_PATH": libraries, "RUNTIME_DIRECTORY": str(self._directory)},
@@ -152,14 +136,12 @@ class OwnServer:
 
     def address(self) -> ServerAddress:
         """Wait until the server answers and return its address; MissingError when it does not in time."""
-        give_up = time.monotonic() + _START_S
-        while not _is_listening(self._sync_port):
-            if self._process.poll() is not None:
-                raise MissingError(f"the TRex server {self._death}")
-            if time.monotonic() > give_up:
-                raise MissingError(f"the TRex server does not answer within {_START_S:g} s: {self._last_output}")
-            time.sleep(_RETRY_S)
-        return ServerAddress("127.0.0.1", self._sync_port, self._async_port)
+        wait_until(lambda: self._is_listening() or self._process.poll() is not None, _START_S, _RETRY_S)
+        if self._process.poll() is not None:
+            raise MissingError(f"the TRex server {self._death}")
+        if not self._is_listening():
+            raise MissingError(f"the TRex server does not answer within {_START_S:g} s: {self._last_output}")
+        return self._address
 
     def require_alive(self) -> None:
         """Raise TestbedError when the server has died."""
@@ -182,20 +164,25 @@ class OwnServer:
             for number, (interface, receives) in enumerate(interfaces.items())
         ]
         ports += ["dummy"] * (len(ports) % 2)
+        # The server requires addresses here, although frames have their own.
+        macs = "".join(
+            f"    - {{dest_mac: '{_mac(number ^ 1)}', src_mac: '{_mac(number)}'}}\n" for number in range(len(ports))
+        )
         return (
             "- version: 2\n"
             f"  interfaces: {json.dumps(ports)}\n"
             "  low_end: true\n"  # its threads share a CPU, need none exclusively, and use less memory
             f"{core}"
             f"  prefix: {self._prefix}\n"
-            f"  zmq_rpc_port: {self._sync_port}\n"
-            f"  zmq_pub_port: {self._async_port}\n"
-            "  port_info:\n"
-            # The server requires addresses here, although frames have their own.
-            + "".join(
-                f"    - {{dest_mac: '{_mac(number ^ 1)}', src_mac: '{_mac(number)}'}}\n" for number in range(len(ports))
-            )
+            f"  zmq_rpc_port: {self._address.sync_port}\n"
+            f"  zmq_pub_port: {self._address.async_port}\n"
+            f"  port_info:\n{macs}"
         )
+
+    def _is_listening(self) -> bool:
+        with socket.socket() as trial:
+            trial.settimeout(1.0)
+            return trial.connect_ex((_LOCALHOST, self._address.sync_port)) == 0
 
     @property
     def _death(self) -> str:
@@ -216,16 +203,8 @@ def _mac(number: int) -> str:
 
 def _free_ports() -> tuple[int, int]:
     """Return two unused TCP ports of this namespace."""
-    with socket.socket() as first, socket.socket() as second:
-        for tcp_socket in (first, second):
-            tcp_socket.bind(("127.0.0.1", 0))
+    with socket.create_server((_LOCALHOST, 0)) as first, socket.create_server((_LOCALHOST, 0)) as second:
         return int(first.getsockname()[1]), int(second.getsockname()[1])
-
-
-def _is_listening(port: int) -> bool:
-    with socket.socket() as trial:
-        trial.settimeout(1.0)
-        return trial.connect_ex(("127.0.0.1", port)) == 0
 
 
 # A server stores only the name of a port's owner, and keeps the port of an owner that died. Only the name distinguishes
@@ -234,26 +213,20 @@ def _is_listening(port: int) -> bool:
 
 def own_name() -> str:
     """Return `netbench@HOST/BOOT.NAMESPACE.PID.START`, unique to this process within this boot of the machine."""
-    return f"netbench@{socket.gethostname()}/{_boot()}.{_namespace()}.{os.getpid()}.{_started(os.getpid())}"
+    return f"netbench@{socket.gethostname()}/{_machine()}.{os.getpid()}.{_started(os.getpid())}"
 
 
 def is_left_behind(name: str) -> bool:
     """Return whether the name is of a netbench process on this machine that has certainly ended."""
     match = _NAME.fullmatch(name)
-    if match is None:
-        return False
-    if (match["boot"], int(match["namespace"])) != (_boot(), _namespace()):
-        return False  # of another machine or a container: its processes are invisible here
-    return _started(int(match["pid"])) != int(match["started"])
+    # Processes of another machine or a container are invisible here.
+    return match is not None and match["machine"] == _machine() and _started(int(match["pid"])) != int(match["started"])
 
 
-def _boot() -> str:
-    return (_PROC / "sys/kernel/random/boot_id").read_text()[:8]
-
-
-def _namespace() -> int:
-    """Return the PID namespace: in another one, the same number is a different process."""
-    return (_PROC / "self/ns/pid").stat().st_ino
+def _machine() -> str:
+    """Return this boot of the machine, and the PID namespace: in another one, the same number is another process."""
+    boot = (_PROC / "sys/kernel/random/boot_id").read_text()[:8]
+    return f"{boot}.{(_PROC / 'self/ns/pid').stat().st_ino}"
 
 
 def _started(pid: int) -> int | None:
@@ -262,5 +235,4 @@ def _started(pid: int) -> int | None:
         after_name = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    state, started = after_name[0], int(after_name[19])
-    return None if state in ("Z", "X") else started
+    return None if after_name[0] in ("Z", "X") else int(after_name[19])

@@ -5,12 +5,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.generators.trex.trex_package import MODULE, SERVER, no_client, no_server
+from netbench.generators.trex.trex_package import MODULE, SERVER, no_client
 from netbench.hosts.base import Host, exists, machine_name, run_checked
 from netbench.hosts.remote_code import bring, module_command_on, scratch_of
 from netbench.hosts.trusted_code import module_command
@@ -68,53 +68,48 @@ class TrexServer:
     """
 
     def __init__(self, options: TrexOptions, host: Host, cpus: Sequence[int]) -> None:
-        self._options = options
-        self._host = host
-        self._cpus = list(cpus)
-        self._users: dict[object, str] = {}
-        self._receive: dict[str, bool] = {}
+        self._options, self._host, self._cpus = options, host, list(cpus)
+        self._users: set[object] = set()
+        self._receive: dict[str, bool] = {}  # whether each interface receives
         self._worker: WorkerProcess | None = None
         self._ids = count(1)
-        self._replies: dict[object, Mapping[str, object]] = {}
+        self._replies: dict[object, Mapping[str, Any]] = {}
         self.version = ""  # as the worker reports it
 
-    def join(self, user: object, interface: str, *, receives: bool) -> None:
-        """Add an interface for this user; its port is acquired at once where the server runs already.
+    def join(self, user: object, interface: str, *, receives: bool, at_once: bool) -> None:
+        """Add an interface for this user, and acquire its port `at_once` or with the first request.
 
         MissingError as in TrexSession and TrexPort.
         """
         is_served = interface in self._receive and self._receive[interface] >= receives
-        self._users[user] = interface
+        self._users.add(user)
         self._receive[interface] = receives or self._receive.get(interface, False)
-        if self._options.path is None:
+        if self._options.path is not None and not is_served:
+            self._end()  # it must be restarted with one more interface
+        if at_once:
             try:
-                self._started()
                 self.ask("take", interface)
             except BaseException:  # Ctrl-C too: the worker must not stay
                 self.leave(user)
                 raise
-        elif not is_served:
-            self._end()  # it must be restarted with one more interface
 
     def leave(self, user: object) -> None:
         """Remove a user; the worker ends with its last user. Harmless when called twice."""
-        if self._users.pop(user, None) is not None and not self._users:
-            self._receive.clear()
-            self._end()
-
-    def start(self) -> None:
-        """Start the worker if it is not running; MissingError, TestbedError as reported by the worker."""
-        self._started()
+        if user in self._users:
+            self._users.remove(user)
+            if not self._users:
+                self._receive.clear()
+                self._end()
 
     def tell(self, do: str, interface: str, **more: object) -> int:
         """Send a request and return its number."""
         number = next(self._ids)
-        self._started().request({"id": number, "do": do, "interface": interface, **more})
+        self.worker().request({"id": number, "do": do, "interface": interface, **more})
         return number
 
-    def reply(self, number: int, timeout_s: float) -> Mapping[str, object]:
-        """Return the reply to a request; errors as in Conversation.reply."""
-        worker = self._started()
+    def reply(self, number: int, timeout_s: float) -> Mapping[str, Any]:
+        """Return the reply to a request; errors as in WorkerProcess.reply."""
+        worker = self.worker()
         while number not in self._replies:
             message = worker.any_reply(timeout_s)
             self._replies[message.get("id")] = message
@@ -122,32 +117,23 @@ class TrexServer:
         worker.require_no_failure(reply)
         return reply
 
-    def ask(self, do: str, interface: str, **more: object) -> Mapping[str, object]:
+    def ask(self, do: str, interface: str, **more: object) -> Mapping[str, Any]:
         """Send a request and return its immediate reply; TestbedError also where none arrives in time."""
         try:
             return self.reply(self.tell(do, interface, **more), _ANSWER_S)
         except TimeoutError as error:
             raise TestbedError(str(error)) from error
 
-    def failure(self, what: str) -> str:
-        """Return an error message about the worker."""
-        return self._started().failure(what)
-
-    def kill(self) -> None:
-        """End the worker at once, in any state."""
-        if self._worker is not None:
-            self._worker.kill()
-
-    def _started(self) -> WorkerProcess:
+    def worker(self) -> WorkerProcess:
+        """Return the worker, started if it is not running; MissingError, TestbedError as it reports."""
         if self._worker is not None:
             return self._worker
         if self._options.path is not None and self._host.netns is not None:
             # Server and client connect at 127.0.0.1. netbench removes the namespace after the campaign.
             run_checked(self._host, _LOOPBACK_UP)
-        who = f"the trex worker for {', '.join(self._receive)} of host {self._host.name}"
-        worker = self._worker = WorkerProcess(
-            who, self._host.spawn(_command(self._options, self._receive, self._cpus, self._host))
-        )
+        title = f"the trex worker for {', '.join(self._receive)} of host {self._host.name}"
+        process = self._host.spawn(_command(self._options, self._receive, self._cpus, self._host))
+        worker = self._worker = WorkerProcess(title, process)
         self._replies = {}
         try:
             self.version = str(worker.reply(_OPEN_S).get("version", ""))
@@ -179,9 +165,7 @@ class TrexServers:
         self._servers: dict[str, TrexServer] = {}
         self.has_sinks = False
 
-    def join(
-        self, user: object, host: Host, interface: str, cpus: Sequence[int], *, receives: bool = False
-    ) -> TrexServer:
+    def join(self, user: object, host: Host, interface: str, cpus: Sequence[int], *, receives: bool) -> TrexServer:
         """Return the server with an interface of a host as a port, for this user until it leaves.
 
         MissingError without client, server or package, or where the port has another owner; UsageError for an interface
@@ -198,13 +182,7 @@ class TrexServers:
                 "starts counts only frames that it sent: put source and sink of a stream on one host"
             )
         server = self._servers.setdefault(key, TrexServer(self._options, host, cpus))
-        server.join(user, interface, receives=receives)
-        if self._options.path is not None and not self.has_sinks:
-            try:
-                server.start()
-            except BaseException:  # Ctrl-C too: the worker must not stay
-                server.leave(user)
-                raise
+        server.join(user, interface, receives=receives, at_once=self._options.path is None or not self.has_sinks)
         return server
 
     def require_port(self, interface: str) -> None:
@@ -231,7 +209,10 @@ class TrexServers:
             return machine_name(host)
         program = Path(self._options.path, SERVER)
         if not exists(host, str(program)):
-            raise no_server(program, "" if host.shares_files else f" on host {host.name}")
+            where = "" if host.shares_files else f" on host {host.name}"
+            raise MissingError(
+                f"{program} does not exist{where}: set `path` to the directory of an unpacked TRex package"
+            )
         return host.name if self.has_sinks else f"{host.name}/{interface}"
 
 
@@ -242,10 +223,10 @@ def _command(
     # A server keeps sending when its client dies. The worker must therefore outlive netbench until it has stopped the
     # server, which it does at the end of its stdin. numpy would start a thread on every CPU.
     outlive = ["setpriv", "--pdeathsig", "clear", "env", "OPENBLAS_NUM_THREADS=1"]
-    # The scratch directory is removed with the run, however the worker ends.
-    scratch = scratch_of(host) if host else None
-    settings: dict[str, object] = {"path": options.path, "interfaces": dict(receives), "scratch": scratch}
-    if options.path is None:
-        settings = plain(options, include={"server", "sync_port", "async_port", "ports"})
+    settings = plain(options, include={"server", "sync_port", "async_port", "ports"})
+    if options.path is not None:
+        # The scratch directory is removed with the run, however the worker ends.
+        scratch = scratch_of(host) if host else None
+        settings = {"path": options.path, "interfaces": dict(receives), "scratch": scratch}
     words = json.dumps(settings), *map(str, cpus)
     return [*outlive, *(module_command_on(host, _MODULE, *words) if host else module_command(_MODULE, *words))]

@@ -7,7 +7,7 @@ all streams.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
@@ -39,16 +39,6 @@ _KEEP_DESTINATION = 1  # STLStreamDstMAC_PKT: the address in the template
 _APART_S = 1e-9
 # Rounding must not make the shares exceed the port's rate in total: the server would reject that.
 _NEARLY_ALL_PERCENT = 100 * (1 - 1e-9)
-
-
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """Consecutive frames at one rate; `frames` and `fps` are None for as many as possible."""
-
-    first: int
-    frames: int | None
-    fps: float | None
-    begins_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,59 +84,48 @@ def streams_of(traffic: Traffic, template: FrameTemplate, groups: Groups) -> lis
 
 
 def _parts(traffic: Traffic, delay_fps: float) -> Iterator[_Part]:
-    for stretch in _stretches(traffic):
-        parts = list(_paced(traffic, stretch) if stretch.fps else _unpaced(traffic))
-        if delay_fps:
-            yield from _with_delay(parts[0], stretch, len(genome_of(traffic.frame_size)), delay_fps)
-            del parts[0]
-        yield from parts
-
-
-def _stretches(traffic: Traffic) -> Iterator[_Stretch]:
     if traffic.frames is None:
-        yield _Stretch(0, None, None, 0.0)
+        yield from _unpaced(traffic, delay_fps)
         return
-    if traffic.first_frames:
-        yield _Stretch(0, traffic.first_frames, traffic.first_fps, 0.0)
-    if traffic.frames > traffic.first_frames:
-        later = traffic.frames - traffic.first_frames
-        yield _Stretch(traffic.first_frames, later, traffic.later_fps, traffic.first_s)
+    first = traffic.first_frames
+    if traffic.first_fps:
+        yield from _paced(traffic, range(first), traffic.first_fps, 0.0, delay_fps)
+    if traffic.frames > first:
+        later = range(first, traffic.frames)
+        yield from _paced(traffic, later, traffic.later_fps or 0.0, traffic.first_s, delay_fps)
 
 
-def _paced(traffic: Traffic, stretch: _Stretch) -> Iterator[_Part]:
-    """Yield a stream for each position in the genome, each starting one frame gap after the previous one."""
-    genome, fps, frames = genome_of(traffic.frame_size), stretch.fps or 0.0, stretch.frames or 0
+def _paced(traffic: Traffic, numbers: range, fps: float, begins_s: float, delay_fps: float) -> Iterator[_Part]:
+    """Yield a stream for each position in the genome, each starting one frame gap after the previous one.
+
+    The stream of the first position is split so that `delay_fps` of its frames measure delay, or all if it has fewer.
+    """
+    genome = genome_of(traffic.frame_size)
     step = len(genome)
-    for offset in range(min(step, frames)):
-        number = stretch.first + offset
-        mode = STLTXSingleBurst(total_pkts=-(-(frames - offset) // step), pps=fps / step)
-        yield _Part(number, step, genome[number % step], mode, stretch.begins_s + offset / fps)
+    for offset, number in enumerate(numbers[:step]):
+        frames, stream_fps = len(numbers[offset::step]), fps / step
+        measuring = 0
+        if delay_fps and offset == 0:
+            measuring = min(frames, max(1, round(frames * delay_fps / stream_fps)))
+        for count, measures_delay in ((measuring, True), (frames - measuring, False)):
+            if count:
+                mode = STLTXSingleBurst(total_pkts=count, pps=stream_fps * (count / frames))
+                yield _Part(number, step, genome[number % step], mode, begins_s + offset / fps, measures_delay)
 
 
-def _unpaced(traffic: Traffic) -> Iterator[_Part]:
-    """Yield full-speed streams whose shares of the port's rate give all of them the same frame rate."""
+def _unpaced(traffic: Traffic, delay_fps: float) -> Iterator[_Part]:
+    """Yield full-speed streams whose shares of the port's rate give all of them the same frame rate.
+
+    Frames that measure delay are added, because the number of frames is unknown.
+    """
     genome = genome_of(traffic.frame_size)
     bits = [l1_bits(size) for size in genome]
     for number, size in enumerate(genome):
         mode = STLTXCont(percentage=_NEARLY_ALL_PERCENT * bits[number] / sum(bits))
-        yield _Part(number, len(genome), size, mode, number * _APART_S)
-
-
-def _with_delay(part: _Part, stretch: _Stretch, step: int, delay_fps: float) -> Iterator[_Part]:
-    """Yield the same frames split so that `delay_fps` of them measure delay, or all where there are fewer.
-
-    Without a rate, the measuring frames are added, because the number of frames is unknown.
-    """
-    if stretch.frames is None or stretch.fps is None:
+        part = _Part(number, len(genome), size, mode, number * _APART_S)
         yield part
-        yield _Part(part.first, step, part.size, STLTXCont(pps=delay_fps), part.begins_s, measures_delay=True)
-        return
-    frames, fps = -(-stretch.frames // step), stretch.fps / step
-    measuring = min(frames, max(1, round(frames * delay_fps / fps)))
-    for count, measures in ((measuring, True), (frames - measuring, False)):
-        if count:
-            mode = STLTXSingleBurst(total_pkts=count, pps=fps * count / frames)
-            yield _Part(part.first, step, part.size, mode, part.begins_s, measures_delay=measures)
+        if delay_fps and number == 0:
+            yield replace(part, mode=STLTXCont(pps=delay_fps), measures_delay=True)
 
 
 def _packet(traffic: Traffic, template: FrameTemplate, part: _Part, *, numbered: bool) -> object:

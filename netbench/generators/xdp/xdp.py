@@ -17,6 +17,7 @@ from netbench.model.units import FCS_BYTES
 # A page, minus the headroom (256 bytes), the kernel's data before the frame (112: struct xdp_page_head in
 # net/bpf/test_run.c) and after it (320: struct skb_shared_info); plus the FCS, which a live frame does not have.
 _LARGEST_FRAME = 4096 - 256 - 112 - 320 + FCS_BYTES
+_LIVE_FRAMES = "live-frames", "the generator xdp", ON_VETH, "CONFIG_BPF_SYSCALL", "", Probes.live_frames
 
 
 class XdpOptions(BaseModel, extra="forbid"):
@@ -32,18 +33,7 @@ class Xdp(Generator):
     Options = XdpOptions
     sends_mixes: ClassVar[bool] = True
     auto_source = SourcePreference(rank=1, above_fps=200_000)  # slower kinds keep their pace below, even on a busy CPU
-    may_need = (
-        Feature(
-            "live-frames",
-            "the generator xdp",
-            ON_VETH,
-            "CONFIG_BPF_SYSCALL",
-            "",
-            Probes.live_frames,
-            optional=True,
-            otherwise="or use the generator afpacket, as auto does",
-        ),
-    )
+    may_need = (Feature(*_LIVE_FRAMES, optional=True, otherwise="or use the generator afpacket, as auto does"),)
 
     def __init__(self, options: XdpOptions | None = None, *, attach: bool = True) -> None:
         """`attach` is passed on to its sources."""

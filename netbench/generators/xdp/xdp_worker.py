@@ -7,8 +7,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 
-from netbench.bpf.attaching import attach_xdp, keep_dispatched
-from netbench.bpf.libbpf import BpfError, Loaded, load, run_live
+from netbench.bpf.libbpf import BpfError, Loaded, attach_xdp, keep_dispatched, load, run_live
 from netbench.errors import MissingError
 from netbench.generators.frames import flow_ports
 from netbench.generators.worker_process import Worker, serve
@@ -52,8 +51,15 @@ class XdpWorker(Worker):
         self._await_end()
         # Again for each trial: an interface of the same name may have taken the place of the first.
         device = xdp_device(self._interface)
-        if why := _refusal_for(self._interface, device, traffic):
+        most, largest = device.mtu + _HEADER_BYTES + _TAG_BYTES + FCS_BYTES, largest_bytes(traffic.frame_size)
+        if not device.up:
+            raise OSError(f"{self._interface} is down, or its link is")
+        if why := transmit_refusal(self._interface, device):
             raise OSError(why)
+        if largest > most:
+            raise OSError(
+                f"{self._interface} has an MTU of {device.mtu}: frames of {largest} bytes do not fit, at most {most}"
+            )
         self._loaded.map("leaves_by").put(0, struct.pack("=I", device.index))
         if traffic.flows > 1 and self._flows != (traffic.flows, traffic.seed):
             ports = self._loaded.map("flows")
@@ -67,7 +73,6 @@ class XdpWorker(Worker):
         try:
             run_live(self._loaded.program(self._trial.program), self._trial.frame, 1)  # this run sends nothing
         except BpfError as error:
-            largest = largest_bytes(traffic.frame_size)
             size = f"frames of {largest} bytes (a live frame and what the kernel keeps with it fill a page)"
             raise OSError(f"{error}, for {size}") from error
 
@@ -109,19 +114,6 @@ class XdpWorker(Worker):
             if self._running.is_alive():
                 raise TimeoutError("the kernel does not end the program of the previous trial")
             self._running = None
-
-
-def _refusal_for(interface: str, device: XdpDevice, traffic: Traffic) -> str:
-    """Return why the interface cannot send these frames in its present state; empty when it can."""
-    if not device.up:
-        return f"{interface} is down, or its link is"
-    if why := transmit_refusal(interface, device):
-        return why
-    most = device.mtu + _HEADER_BYTES + _TAG_BYTES + FCS_BYTES
-    largest = largest_bytes(traffic.frame_size)
-    if largest > most:
-        return f"{interface} has an MTU of {device.mtu}: frames of {largest} bytes do not fit, at most {most}"
-    return ""
 
 
 def require_transmit(interface: str, loaded: Loaded, stack: ExitStack, *, attach: bool) -> None:

@@ -116,7 +116,7 @@ class VirtualMachine:
 
 
 class RunFiles:
-    """The paths of a running guest's files: sockets, unless a comment says otherwise."""
+    """The paths of a running guest's files: sockets, except where noted."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
