@@ -86,10 +86,9 @@ class WorkerSource(Source):
 
     def prepare(self, traffic: Traffic) -> None:
         """Let the worker build the frames of the next trial; TestbedError when it died or cannot send there."""
+        worker = self._opened
         template = FrameTemplate.of(traffic).to_json()
-        self._opened.request(
-            {"do": "prepare", "traffic": asdict(traffic), "template": template, "realtime": self._realtime}
-        )
+        worker.request({"do": "prepare", "traffic": asdict(traffic), "template": template, "realtime": self._realtime})
         self._require_ready(_PREPARE_S)
 
     def start(self, at_monotonic_ns: int) -> None:
