@@ -30,7 +30,7 @@ def write_start(words: Sequence[str], directory: Path, ask: Callable[[str], str]
     targets = {name: directory / name for name in (_TOPOLOGY, _PROFILE, _CI)}
     for path in targets.values():
         if path.exists() or path.is_symlink():
-            raise UsageError(f"{path}: is there already and stays as it is; name another directory with -o")
+            raise UsageError(f"{path}: exists and is not overwritten; name another directory with -o")
     if not words:
         words = _asked(ask)
     texts = _in_namespaces() if list(words) == [NETNS] else _of_ports(words)
@@ -138,7 +138,7 @@ def _write(path: Path, text: str) -> None:
         with path.open("x") as file:
             file.write(text)
     except FileExistsError:
-        raise UsageError(f"{path}: is there already and stays as it is; name another directory with -o") from None
+        raise UsageError(f"{path}: exists and is not overwritten; name another directory with -o") from None
     except (PermissionError, NotADirectoryError) as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
     except OSError as error:

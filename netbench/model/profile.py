@@ -26,7 +26,7 @@ def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
     seen: set[T] = set()
     for value in values:
         if value in seen:
-            raise ValueError(f"{value} is there twice")
+            raise ValueError(f"{value} is defined twice")
         seen.add(value)
     return values
 

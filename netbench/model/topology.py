@@ -213,8 +213,10 @@ def topology_problems(topology: Topology) -> Iterator[Problem]:
     yield from _host_problems(topology)
     yield from _link_problems(topology)
     yield from _stream_problems(topology)
-    yield from _repeated(_names("streams", (stream.name for stream in topology.streams)), "stream {!r} is there twice")
-    yield from _repeated(_names("uuts", (uut.name for uut in topology.uuts)), "UUT {!r} is there twice")
+    yield from _repeated(
+        _names("streams", (stream.name for stream in topology.streams)), "stream {!r} is defined twice"
+    )
+    yield from _repeated(_names("uuts", (uut.name for uut in topology.uuts)), "UUT {!r} is defined twice")
     yield from _neighbour_problems(topology)
 
 
@@ -412,7 +414,7 @@ def _problems_of_stream(topology: Topology, stream: StreamSpec) -> Iterator[str]
 
 def _neighbour_problems(topology: Topology) -> Iterator[Problem]:
     names = [neighbour.name for neighbour in topology.neighbours]
-    yield from _repeated(_names("neighbours", names), "neighbour {!r} is there twice")
+    yield from _repeated(_names("neighbours", names), "neighbour {!r} is defined twice")
     known = [stream.name for stream in topology.streams]
     neighbour_of: dict[str, str] = {}
     for index, neighbour in enumerate(topology.neighbours):
@@ -422,7 +424,7 @@ def _neighbour_problems(topology: Topology) -> Iterator[Problem]:
             if name not in known:
                 yield path, f"{title}: there is no stream {name!r}; {choices(name, known, 'streams')}"
             elif name in neighbour.streams[:position]:
-                yield path, f"{title}: stream {name!r} is there twice"
+                yield path, f"{title}: stream {name!r} is defined twice"
             elif name in neighbour_of:
                 yield path, f"stream {name} runs through more than one neighbour"
             neighbour_of[name] = neighbour.name

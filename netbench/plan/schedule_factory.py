@@ -40,12 +40,12 @@ def make_schedule(plan: CampaignPlan, replayed: ReplayedLoads | None = None) -> 
     if of_maximum:
         raise UsageError(
             f"profile {plan.profile.name}: maxima: loads: {of_maximum[0]} is no load in which a maximum could be "
-            "found; have it searched for (--set maxima=search)"
+            "found; search for it (--set maxima=search)"
         )
     if spec.kind != ScheduleSpec().kind:
         raise UsageError(
             f"profile {plan.profile.name}: maxima: loads: schedule {spec.kind} measures no list of loads, in which a "
-            "maximum could be found; have it searched for (--set maxima=search)"
+            "maximum could be found; search for it (--set maxima=search)"
         )
     return main
 

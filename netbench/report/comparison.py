@@ -242,7 +242,7 @@ def verdict_words(comparison: Comparison) -> str:
         return f"no difference in {cells}"
     whys = dict.fromkeys(difference.throughput.why_unknown for difference in differences)
     nothing_measured = all(difference.throughput.change is None for difference in differences)
-    return f"{' or '.join(whys) if nothing_measured and whys else 'too few repetitions to tell'}, in {cells}"
+    return f"{' or '.join(whys) if nothing_measured and whys else 'too few repetitions'}, in {cells}"
 
 
 def searches_verdict(comparison: SearchComparison) -> str:

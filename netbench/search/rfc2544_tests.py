@@ -195,9 +195,9 @@ class Rfc2544Run:
             if trial.failed:
                 raise GivenUpError(trial.failed)
             if trial.offered < trial.intended:
-                raise GivenUpError("the link pushes back while the UUT is not there")
+                raise GivenUpError("the link pushes back while the UUT is down")
             if trial.longest_missing is None or trial.silent_s is None:
-                raise GivenUpError("the sink does not tell which frames are missing")
+                raise GivenUpError("the sink does not report which frames are missing")
             # A recovered UUT may lose one of the last frames too.
             if trial.silent_s * fps > max(1.0, _SILENT_PART * trial.longest_missing):
                 result = replace(result, dead=result.dead + 1)

@@ -144,7 +144,7 @@ class SearchOptions(_Strict):
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
         if len(set(self.loss)) < len(self.loss):
-            raise ValueError("loss: a ratio is there twice")
+            raise ValueError("loss: a ratio is defined twice")
         if self.method in ("rfc2544", "tst009") and len(self.loss) > 1:
             raise ValueError(f"loss: method {self.method} has one ratio; mlrsearch searches for several")
         if self.method in ("rfc2544", "loss-rate") and self.loss != (0.0,):

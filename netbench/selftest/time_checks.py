@@ -100,7 +100,7 @@ def judge_own_delay(result: TrialResult) -> SelftestCheck:
     known = [delay for delay in delays if delay is not None and delay.median_ns is not None]
     bounds = [offset.bound_ns for offset in offsets if offset is not None]
     if not known or len(known) < len(delays) or len(bounds) < len(delays):
-        why = refused or "the sink does not tell by which clock it stamps"
+        why = refused or "the sink does not report which clock it uses"
         return SelftestCheck(name=name, uut=result.spec.uut, truth=truth, passed=None, detail=f"skipped: {why}")
     return SelftestCheck(
         name=name,

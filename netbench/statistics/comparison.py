@@ -146,7 +146,7 @@ def maxima_over(groups: Iterable[Group], loads: Collection[ComparedCell]) -> dic
 
 
 _Named = tuple[str, Mapping[str, Setting]]
-_NO_MAXIMUM = "in one of the two less than two thirds of the trials of any common load were valid at the first attempt"
+_NO_MAXIMUM = "in one campaign, no common load has two thirds of its trials valid at the first attempt"
 
 
 def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Comparison:

@@ -283,7 +283,7 @@ def difference_of_intervals(new: Interval, base: Interval) -> DifferenceOfMeans:
 def statement(ratio: RatioOfMeans) -> str:
     """Return the statement that the data permits about a relative change.
 
-    `−18.2 % (−21.0 … −15.3 %)`; `no significant change: one above 3.1 % can be excluded`;
+    `−18.2 % (−21.0 … −15.3 %)`; `no significant change; more than 3.1 % is excluded`;
     `unknown: one repetition (−18.2 % measured)`; `undecided with n = 2 (−18.2 % measured)`.
     """
     if ratio.unknown is not None:
@@ -296,7 +296,7 @@ def statement(ratio: RatioOfMeans) -> str:
         changes = [value for value in (ratio.change, ratio.change_low, ratio.change_high) if value is not None]
         change, low, high = (_signed(value, _decimals(*changes)) for value in changes)
         return f"{change} % ({low} … {high} %)"
-    return f"no significant change: one above {_at_least(ratio.excluded)} % can be excluded"
+    return f"no significant change; more than {_at_least(ratio.excluded)} % is excluded"
 
 
 def student_t(degrees: float) -> float:

@@ -218,7 +218,7 @@ def contradictory_maxima(
             if _is_below(small.maximum_of_run_fps, large.maximum_of_run_fps, _SLOWER) and not small.limited_by:
                 text = (
                     f"{small.uut}, {small.scenario}: {frames_text(small.frame_size)} are forwarded at "
-                    f"{_kfps(small)}, fewer than of {in_bytes(large.frame_size)} ({_kfps(large)})"
+                    f"{_kfps(small)}, slower than frames of {in_bytes(large.frame_size)} ({_kfps(large)})"
                 )
                 contradictions.append(ContradictoryMaxima((small, large), text))
     for group in best:

@@ -51,7 +51,7 @@ def why_no_maximum(found: SearchResult | None) -> str:
     if found.state is SearchState.AT_MOST:
         return (
             f"even at {found.upper_fps or 0:,.0f} frames/s more was lost than the search allows; allow more "
-            "(maxima.loss), or have it looked for among the loads (maxima=loads)"
+            "(maxima.loss), or search for it among the loads (maxima=loads)"
         )
     return f"the search for it failed: {found.why or found.limited_by or 'no trial describes the UUT'}"
 
@@ -59,10 +59,12 @@ def why_no_maximum(found: SearchResult | None) -> str:
 def why_none_among_loads(found: Maximum | None) -> str:
     """Return why the loads of a profile show no maximum, or only one that they limit themselves, and the remedy."""
     if found is None:
-        return "none was found: at no load there were frames forwarded and two thirds of the repetitions valid at once"
+        return (
+            "none was found: no load had forwarded frames and two thirds of its repetitions valid at the first attempt"
+        )
     return (
         f"it is at least {found.fps:,.0f} frames/s a stream, limited by the load asked ({found.load}, of which nothing "
-        "was lost); add higher loads (loads=…,max), or have it searched for (maxima=search)"
+        "was lost); add higher loads (loads=…,max), or search for it (maxima=search)"
     )
 
 

@@ -164,7 +164,7 @@ _SHOWN, _EXCLUDED = "a regression above the threshold is shown", "a regression a
 
 
 def _inconclusive(one: Difference, threshold: float) -> CellResult:
-    """Return an inconclusive result with the repetitions that decide it if the measured change is the true one."""
+    """Return an inconclusive result with the repetitions that decide it if the measured change is real."""
     why = "the interval includes the threshold"
     if one.is_on_one_boot:
         why += "; one boot: variation between boots unknown"
@@ -204,7 +204,7 @@ def _judged_search(one: SearchDifference, threshold: float) -> CellResult:
         outcome, why = GateResult.PASSED, _EXCLUDED
     else:
         outcome, detectable, repetitions = GateResult.INCONCLUSIVE, one.excluded, FEWEST if few else None
-        why = f"fewer than {FEWEST} searches do not show how far searches are apart" if few else "the ranges overlap"
+        why = f"fewer than {FEWEST} searches do not show their scatter" if few else "the ranges overlap"
     return CellResult(one.what, outcome, why, one, detectable, repetitions)
 
 

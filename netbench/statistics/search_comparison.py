@@ -207,7 +207,7 @@ def compare_searches(
         if what.uut in apart:
             left_out.append(LeftOutSearch(what, apart[what.uut]))
         elif _SWEEP in (search.method for search in (*own[0], *own[1])):
-            why = "the most of a sweep has no bounds; compare campaigns of `netbench run`"
+            why = "the highest throughput of a sweep has no bounds; compare campaigns of `netbench run`"
             left_out.append(LeftOutSearch(what, why))
         elif not all(own):
             measured, missing, lacking = (base, new, after) if own[0] else (new, base, before)

@@ -120,7 +120,7 @@ def _no_order(sent: Sent, received: Received) -> str:
         return "the source does not number its frames, so duplicates and reordering are unknown"
     if not sent.in_order:
         return "the source sends by several threads, whose frames overtake each other before they leave it"
-    return "the sink does not tell" if received.frames is not None and received.reordered is None else ""
+    return "the sink does not report order" if received.frames is not None and received.reordered is None else ""
 
 
 def _foreign(evidence: StreamObservation, placed: LossAttribution, unexplained: int | None) -> int | None:

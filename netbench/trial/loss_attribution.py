@@ -44,7 +44,7 @@ class _Ends(NamedTuple):
 
     `within` are the ingress and egress NICs; None if their counts are unknown. `others` are the foreign frames at the
     start of the path, `more_others` those that were added before the UUT. `through` of them reached the sink. `copies`
-    are duplicates that left the UUT. `unsure` is as in Placed.
+    are duplicates that left the UUT. `unsure` is as in LossAttribution.
     """
 
     source: NicDelta
@@ -58,7 +58,7 @@ class _Ends(NamedTuple):
 
 
 def losses(trial: Sequence[StreamObservation]) -> dict[str, LossAttribution]:
-    """Return the losses of each stream of a trial, by name; an empty Placed if they are unknown.
+    """Return the losses of each stream of a trial, by name; an empty LossAttribution if they are unknown.
 
     The sum can be lower than the loss of the stream, where nothing counts frames. It is never higher.
     """

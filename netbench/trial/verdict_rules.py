@@ -137,12 +137,14 @@ def _judged(
     for task in spec.guests:
         if task.share_of_less:
             who = "the UUT" if task.name == VICTIM else f"neighbour {task.name}"
-            what = "a share of a lower bound of the maximum, which is limited by"
+            what = "a share of a lower bound of the maximum; the limit was"
             detail = f"{who} is offered {what} {task.share_of_less}"
             yield Reason(ReasonKind.SHARE_OF_LOWER_BOUND, "", detail)
         if task.is_less_than_share:
             assert task.traffic is not None, "its load is known"
-            detail = f"{task.traffic.load} exceeds the rate that the sources hold: they offered this rate instead"
+            detail = (
+                f"{task.traffic.load} is more than the sources can hold; they offered the highest rate that they hold"
+            )
             yield Reason(ReasonKind.LESS_THAN_SHARE, "", detail)
     for guest in guests:
         if guest.cpu_s.get("load", inf) <= 0:
@@ -154,7 +156,7 @@ def _judged(
         yield from _absences(guest.name, guest_evidence, victim, spec)
     for machine, set_ns in clocks_set_ns.items():
         whose = f"the clock of host {machine}" if machine else "the clock"
-        detail = f"{whose} was set by {set_ns / 1e9:+,.6f} s: times stamped into frames mean nothing"
+        detail = f"{whose} was set by {set_ns / 1e9:+,.6f} s: time stamps in frames are unusable"
         yield Reason(ReasonKind.CLOCK_SET, "", detail)
     if not drained:
         detail = f"counters still moved {spec.drain_limit_s:g} s after the last frame"
@@ -199,7 +201,7 @@ def _absences(
         if _falls_short(stream, spec.tolerance):
             missed_s += sent.away_s
         if missed_s > _MAY_MISS_PART * spec.duration_s:
-            detail = f"neighbour {neighbour} sent nothing during {missed_s:.3f} s of what the victim's sources took"
+            detail = f"neighbour {neighbour} sent nothing for {missed_s:.3f} s while the victim's sources sent"
             yield Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, stream.path.name, detail)
 
 
@@ -244,7 +246,7 @@ def _apart(evidence: Sequence[StreamObservation], limit_s: float) -> Iterator[Re
             overlap_s, any_s = (max(0, min(last_ns) - max(first_ns)) / 1e9, (max(last_ns) - min(first_ns)) / 1e9)
             detail = (
                 f"{len(together)} sources began {began_s * 1e3:,.0f} ms and ended {ended_s * 1e3:,.0f} ms apart: all "
-                f"sent at once for {overlap_s:.3f} s of {any_s:.3f} s, so the sum of their rates is that of no moment; "
+                f"sent at once for {overlap_s:.3f} s of {any_s:.3f} s, so the sum of their rates never occurred; "
                 "a longer duration makes this small"
             )
             yield Reason(ReasonKind.SOURCES_APART, "", detail)
@@ -430,7 +432,7 @@ def _addressed_elsewhere(evidence: StreamObservation, counts: StreamCounts) -> I
             yield (
                 ReasonKind.LINK_CHANGED,
                 f"{loss.frames:,} frames to {evidence.traffic.dst_mac} were dropped at the {loss.point} as frames for "
-                "another MAC address: compare the address of that NIC with this one",
+                "another MAC address: compare the NIC's address with this one",
             )
 
 
@@ -444,13 +446,13 @@ def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Findi
         elsewhere = ""
         if source is not None and source.tx == 0 and counts.received_frames:
             name = evidence.path.source.interface
-            elsewhere = f"; what it received did not leave by {name}: was another port meant by that?"
+            elsewhere = f"; frames arrived, but none left by {name}: is this the right source port?"
         yield ReasonKind.FOREIGN_FRAMES, f"{counts.foreign_frames:,} frames {where} are not this stream's{elsewhere}"
     if counts.late_frames:
         yield (
             ReasonKind.LATE_FRAMES,
-            f"{counts.late_frames:,} frames of an earlier trial arrived only now, and it counted them as lost; raise "
-            "drain_limit above the longest delay of the UUT",
+            f"{counts.late_frames:,} frames of an earlier trial arrived in this one; the earlier trial "
+            "counted them as lost; raise drain_limit above the longest delay of the UUT",
         )
     if counts.duplicate_frames:
         yield ReasonKind.DUPLICATE_FRAMES, f"{counts.duplicate_frames:,} frames arrived more than once"
@@ -462,7 +464,7 @@ def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Findi
                 "others, or the stream's own, corrupted or lost before the capture"
             )
         if counts.unexplained_frames > 0 and counts.duplicate_frames:
-            detail += "; as many copies may be frames whose sequence number was rewritten on the way"
+            detail += "; the duplicates may be these frames, with a sequence number rewritten on the way"
         for drop in evidence.growths:
             if counts.unexplained_frames > 0 and drop.resettable:
                 detail += f"; {drop.counter} at the {drop.point.name} explains them if its counter was reset meanwhile"

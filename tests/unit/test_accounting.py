@@ -391,7 +391,7 @@ def test_frames_that_cannot_be_reported_apart_are_counted_only():
     [
         ({"in_order": False}, {}, "the source sends by several threads"),
         ({"numbered": False}, {}, "the source does not number its frames"),
-        ({}, {"reordered": None}, "the sink does not tell"),
+        ({}, {"reordered": None}, "the sink does not report order"),
     ],
 )
 def test_an_order_that_is_not_the_uuts_doing_is_refused(sends, message, why):

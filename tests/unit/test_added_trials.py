@@ -133,7 +133,7 @@ def test_a_contradiction_names_both_numbers():
         ).trials
     ]
     (found,) = contradictory_maxima(with_limits(group_trials(campaign(trials))), {})
-    assert "64-byte frames are forwarded at 0.5 kfps, fewer than of 512 bytes (0.9 kfps)" in found.text
+    assert "64-byte frames are forwarded at 0.5 kfps, slower than frames of 512 bytes (0.9 kfps)" in found.text
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_one_and_two_repetitions_tell_nothing(repetitions):
     (one,) = found(exact(80_000, repetitions=repetitions), exact(60_000, repetitions=repetitions))
     assert not one.slower
     assert all(difference.throughput_test.p is None for difference in one.differences)
-    assert verdict_words(one) == "too few repetitions to tell, in 4 cells"
+    assert verdict_words(one) == "too few repetitions, in 4 cells"
     assert change_words(cells(one)[MAXIMUM]).startswith("−25.0 % (")
 
 

@@ -94,7 +94,7 @@ def test_what_is_no_mix_is_refused_with_what_is_wrong(written, why):
 
 
 def test_mixes_of_one_name_are_refused_as_results_tell_them_apart_by_it():
-    with pytest.raises(ValueError, match="imix is there twice"):
+    with pytest.raises(ValueError, match="imix is defined twice"):
         profile(frame_sizes=["imix", {"name": "imix", "genome": "ag"}])
     both = profile(frame_sizes=[64, {"name": "imix", "genome": "ag"}])
     assert Profile.model_validate(json.loads(both.model_dump_json())) == both

@@ -124,7 +124,7 @@ def test_the_recipe_for_ci_replays_the_loads_of_the_base_and_ends_as_the_gate_do
 @pytest.mark.parametrize("there", ["topology.yaml", "profile.yaml", "ci.sh"])
 def test_nothing_is_overwritten(tmp_path, there):
     (tmp_path / there).write_text("mine")
-    with pytest.raises(UsageError, match="is there already and stays as it is"):
+    with pytest.raises(UsageError, match="exists and is not overwritten"):
         list(write_start(("netns",), tmp_path, None))
     assert [path.name for path in tmp_path.iterdir()] == [there]
     assert (tmp_path / there).read_text() == "mine"

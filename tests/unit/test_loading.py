@@ -88,7 +88,7 @@ def test_settings_override():
         ("frame_sizes=63", "frame_sizes[0]: 63 is not allowed"),
         ("frame_sizes=64,9235", "frame_sizes[1]: 9235 is not allowed"),
         ("frame_sizes=64.5", "frame_sizes[0]: 64.5 is not allowed"),
-        ("frame_sizes=64,64", "64 is there twice"),
+        ("frame_sizes=64,64", "64 is defined twice"),
         ("frame_sizes=[]", "at least 1"),
         ("repetitions=0", "repetitions: 0 is not allowed"),
         ("repetitions=1000000000000", "repetitions: 1000000000000 is not allowed"),
@@ -208,7 +208,7 @@ def test_files_that_are_no_text_are_refused(tmp_path):
         ("uuts.2.forward=tc", "must be bridge or route"),  # which drops by rules that such frames never meet
         ("uuts.2.drop.k=101", "cannot drop 101 of every 100"),
         ("uuts.2.drop.n=0", "must be at least 1"),
-        ("uuts.1.name=bridge", "UUT 'bridge' is there twice"),
+        ("uuts.1.name=bridge", "UUT 'bridge' is defined twice"),
         ("streams.0.sink=sink/rx9", "used by a stream but is the end of no link"),
         ("streams.0.sink=sink", "write it as host/nic"),
         ("streams.0.sink=uut/in1", "used by more than one stream"),

@@ -201,7 +201,7 @@ def test_above_its_maximum_a_uut_is_offered_what_the_source_was_seen_to_hold(cam
         assert trial.streams[0].intended_fps == pytest.approx(intended, rel=0.01)
         assert [reason.kind for reason in trial.reasons] == ([ReasonKind.LESS_THAN_SHARE] if is_less else [])
         assert trial.verdict is Verdict.VALID
-    assert "exceeds the rate that the sources hold" in report_page(results)
+    assert "is more than the sources can hold" in report_page(results)
 
 
 @pytest.mark.parametrize("stop", [1, 10, 22])

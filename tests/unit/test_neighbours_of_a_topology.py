@@ -107,7 +107,7 @@ def test_what_is_written_down_reads_the_same():
         ("neighbours.0.memry=64M", "neighbours[0].memry: unknown key; did you mean 'memory'?"),
         ("neighbours.0.streams=n2", "neighbour second: there is no stream 'n2'; streams are s1, n1"),
         ("neighbours.0.streams=s1,n1", "every stream runs through one of them; leave at least one to the UUT"),
-        ("neighbours.0.streams=[n1, n1]", "neighbour second: stream 'n1' is there twice"),
+        ("neighbours.0.streams=[n1, n1]", "neighbour second: stream 'n1' is defined twice"),
         ("neighbours.0.cpu_limit=0.5%", "a limit is at least 1% of one CPU"),
         ("neighbours.0.placement=near", "a neighbour's place is one of same-cpu, sibling, other-core, or CPUs"),
         ("neighbours.0.cpu_limit=20", "neighbours[0].cpu_limit: 20 is not allowed: not a percentage"),
@@ -135,7 +135,7 @@ def test_what_makes_no_sense_is_refused_with_its_place(tmp_path, changes, messag
 
 
 def test_two_of_one_name_and_a_stream_through_two(tmp_path):
-    with pytest.raises(ValueError, match="neighbour 'a' is there twice"):
+    with pytest.raises(ValueError, match="neighbour 'a' is defined twice"):
         shared_topology([{"name": "a"}, {"name": "a"}])
     with pytest.raises(ValueError, match="stream s2 runs through more than one neighbour"):
         shared_topology([{"name": "a", "streams": ["s2"]}, {"name": "b", "streams": ["s2"]}])

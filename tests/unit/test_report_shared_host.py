@@ -98,7 +98,7 @@ def test_tables_tell_what_guests_did_to_each_other(small_page: Page, text: str) 
 def test_relative_changes_say_whether_they_are_significant(small_page: Page) -> None:
     cells = re.findall(r'<td class="number ((?:no-)?change)" title="([^"]*)"', small_page.source)
     assert [css for css, _ in cells] == ["no-change", "change"]
-    assert cells[0][1].startswith("no significant change: one above 2.1 % can be excluded")
+    assert cells[0][1].startswith("no significant change; more than 2.1 % is excluded")
     assert cells[1][1].startswith("−22.2 % (−24.0 … −20.4 %)")
     single = page_of(paper_campaign(uuts=("kvm",), sizes=(64,), repetitions=1, mishaps=False))
     assert "one repetition" in single.text

@@ -108,5 +108,5 @@ def test_what_makes_no_sense_is_refused_in_words(item, words):
 
 
 def test_two_scenarios_of_one_name_are_refused():
-    with pytest.raises(ValidationError, match="network-50 is there twice"):
+    with pytest.raises(ValidationError, match="network-50 is defined twice"):
         scenarios({"network": ["50%"]}, {"name": "network-50", "activity": "idle"})

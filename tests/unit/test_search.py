@@ -425,7 +425,7 @@ def test_trials_last_as_long_as_they_should():
     ("options", "printed"),
     [
         ({"method": "halving"}, "mlrsearch"),
-        ({"loss": ["0%", "0%"]}, "loss: a ratio is there twice"),
+        ({"loss": ["0%", "0%"]}, "loss: a ratio is defined twice"),
         ({"method": "rfc2544", "loss": "0.5%"}, "RFC 2544 .section 26. knows no loss but 0"),
         ({"method": "tst009", "loss": ["0%", "1%"]}, "one ratio"),
         ({"lowest": "max"}, "lowest: a load such as 1000fps, not max"),

@@ -132,7 +132,7 @@ def test_a_delay_that_is_refused_fails_with_the_reason():
             "about +300 µs later",
         ),
         ({"clock_offset": ClockOffset(-1, 1), "delay_refused": "no common clock"}, None, "skipped: no common clock"),
-        ({"delay": spread(1, 9_000, 90_000)}, None, "skipped: the sink does not tell by which clock it stamps"),
+        ({"delay": spread(1, 9_000, 90_000)}, None, "skipped: the sink does not report which clock it uses"),
     ],
 )
 def test_the_testers_own_delay_and_its_clocks(counts, passed, message):

@@ -80,7 +80,7 @@ def made_of(**fields) -> dict[str, object]:
         (ONE, {"streams__0__name": "much-too-long"}, "streams.0.name"),
         (ONE, {"name": "-x"}, "name"),
         (ONE, {"colour": "red"}, "colour"),
-        (TWO, {"streams__1__name": "s1"}, "stream 's1' is there twice"),
+        (TWO, {"streams__1__name": "s1"}, "stream 's1' is defined twice"),
         (
             TWO,
             {"streams__1": {"name": "s2", "source": "source/tx2", "sink": "sink/rx1"}},
