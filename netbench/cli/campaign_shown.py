@@ -41,7 +41,7 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
     output = LastingOutput(sys.stdout)
     console = PrintingConsole(output)
     progress = ConsoleProgress(console)
-    kept = f"what was measured is kept; go on with: netbench resume {quote(str(directory.path))}"
+    kept = f"all results so far are kept; go on with: netbench resume {quote(str(directory.path))}"
     try:
         with stopping_on_signals():
             walk([progress])

@@ -216,6 +216,6 @@ def _batches(changes: Iterable[Change], *, undoing: bool = False) -> Iterator[li
     def tool(change: Change) -> object:
         if isinstance(change, KernelRequest):
             return change.undo_tool if undoing else change.tool
-        return object()  # equal to no other: a batch of its own
+        return object()  # equal to no other: a separate batch
 
     return (list(batch) for _, batch in groupby(changes, tool))

@@ -34,7 +34,7 @@ def troubles_in(console: str) -> list[str]:
 class ConnectedGuest(RunningGuest):
     """A guest on a host, before and after its start; its driver calls connect_by() once it is started.
 
-    By default it is one process of its machine, and what that prints is its console.
+    By default it is one process of its machine, whose output is its console.
     """
 
     def __init__(self, spec: GuestSpec, host: Host) -> None:

@@ -283,7 +283,7 @@ def test_a_limit_below_which_linear_algebra_never_ends_is_refused(command, monke
     assert given == 0 or "(ulimit -v) is 307,200 KiB: raise it" in err
 
 
-GO_ON = "what was measured is kept; go on with: netbench resume"
+GO_ON = "all results so far are kept; go on with: netbench resume"
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_the_frame_loss_rate_goes_down_until_two_loads_lose_nothing(capacity, lo
     ("options", "buffer", "lower", "upper", "trials"),
     [
         ({"shares": ["10%", "20%", "50%", "100%"], "times": 3}, 0, 50_000, 100_000, 12),
-        # What waits in a queue was not forwarded; the maximum was found although the highest load has it.
+        # Queued frames were not forwarded; the maximum was found although the highest load has it.
         ({"shares": ["10%", "100%"], "lowest": "20kfps"}, 10_000, 100_000, 100_000, 2),
     ],
 )
@@ -752,4 +752,4 @@ def test_one_short_trial_that_forwards_more_than_a_long_one_could_is_enough_to_d
     assert " frames/s met the goal, though the upper bound is 50," in found["NDR"].unstable
     held_back = SimulatedUut(300_000.0, buffer_frames=20_000)
     found, _ = followed(schedule(NDR | {"width": "20%"}), held_back)
-    assert found["NDR"].unstable == "", "what a queue takes in is no contradiction"
+    assert found["NDR"].unstable == "", "queued frames are no contradiction"

@@ -149,7 +149,7 @@ def _main() -> None:
     # from the client when its thread crashes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, end)
-    sys.stdout = sys.stderr  # for what the client prints: replies are written past it
+    sys.stdout = sys.stderr  # output of the client must not mix with replies
     settings, *cpus = sys.argv[1:]
     worker = TrexWorker(json.loads(settings), [int(cpu) for cpu in cpus])
     try:

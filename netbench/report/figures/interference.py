@@ -90,7 +90,7 @@ AS_FIGURE_5 = Figure(
 
 
 def curve_chart(curves: Sequence[Curve], styles: Mapping[str, Style]) -> Chart:
-    """A panel per frame size of the victim: its throughput against what its neighbours are offered, a line per UUT."""
+    """A panel per frame size of the victim: its throughput against the load of its neighbours, a line per UUT."""
     panels = _curve_panels(curves, styles, THROUGHPUT)
     for size, uut, of_uut in panels.cells:
         for curve in of_uut:

@@ -250,7 +250,7 @@ def _pip(packages: Collection[str]) -> str:
 
 def check_plug_ins() -> list[HostCheck]:
     """Return a check for each plug-in that cannot be imported; the others work without it."""
-    remedy = "install what it lacks, or remove the package that it is from"
+    remedy = "install the missing dependency, or remove its package"
     return [
         HostCheck(f"plug-in:{name}", Status.WARNING, why, remedy, f"topologies and profiles with kind {name}")
         for group in (GENERATORS, SCHEDULES, SINKS, UUTS)

@@ -176,5 +176,5 @@ class Libvirt(Qemu):
         return found[qemu_program()]
 
     def _facts_of_libvirt(self, guest: LibvirtGuest) -> dict[str, str]:
-        daemon = f"at {self.options.uri}" if self.options.uri else "a daemon of its own"
+        daemon = f"at {self.options.uri}" if self.options.uri else "a separate daemon"
         return {"libvirt": f"{guest.version()}, {daemon}", "confined": "by libvirt"}
