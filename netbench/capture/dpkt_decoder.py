@@ -92,27 +92,27 @@ class _Word(dpkt.Packet):  # type: ignore[misc]  # dpkt has no types
     __hdr__ = (("value", "I", 0),)
 
 
-class _Type(dpkt.Packet):  # type: ignore[misc]
+class _Type(dpkt.Packet):  # type: ignore[misc]  # dpkt has no types
     __hdr__ = (("type", "H", 0),)
 
 
-class _FirstByte(dpkt.Packet):  # type: ignore[misc]
+class _FirstByte(dpkt.Packet):  # type: ignore[misc]  # dpkt has no types
     __hdr__ = (("value", "B", 0),)
 
 
-class _Snap(dpkt.Packet):  # type: ignore[misc]
+class _Snap(dpkt.Packet):  # type: ignore[misc]  # dpkt has no types
     __hdr__ = (("llc", "H", 0), ("control_oui", "I", 0), ("type", "H", 0))
 
 
-class _VxlanGpe(dpkt.Packet):  # type: ignore[misc]
+class _VxlanGpe(dpkt.Packet):  # type: ignore[misc]  # dpkt has no types
     __hdr__ = (("flags", "B", 0), ("reserved", "H", 0), ("next", "B", 0), ("vni", "I", 0))
 
 
-class _Geneve(dpkt.Packet):  # type: ignore[misc]
+class _Geneve(dpkt.Packet):  # type: ignore[misc]  # dpkt has no types
     __hdr__ = (("version_length", "B", 0), ("flags", "B", 0), ("type", "H", 0), ("vni", "I", 0))
 
 
-class _Gtp(dpkt.Packet):  # type: ignore[misc]
+class _Gtp(dpkt.Packet):  # type: ignore[misc]  # dpkt has no types
     __hdr__ = (("flags", "B", 0), ("type", "B", 0), ("len", "H", 0), ("teid", "I", 0))
 
 

@@ -251,8 +251,8 @@ _OF_TEST: dict[Test, str] = {
         "definitions of RFC 1242 (section 3.8)"
     ),
     "frame-loss-rate": (
-        "frame loss is measured, and drawn, at parts of the highest rate that the sources can be paced at, or that "
-        "is asked for, not of the link's (section 26.3)"
+        "frame loss is measured, and drawn, at parts of the highest rate that the sources can be paced at, or at "
+        "parts of the highest load requested, not of the link rate (section 26.3)"
     ),
     "back-to-back": (
         "bursts are sent at the highest rate that the sources can be paced at, not with the smallest gaps of the "

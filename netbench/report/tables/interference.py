@@ -76,7 +76,7 @@ def matrix_table(model: ReportModel) -> Iterator[Table]:
         size_column(lambda victim: victim.frame_size),
         *((number("Sources", lambda victim: str(victim.sources)),) if several else ()),
         *(
-            Column(scenario, lambda victim, scenario=scenario: _matrix_cell(cells.cells.get((victim, scenario))))  # type: ignore[misc]
+            Column(scenario, lambda victim, scenario=scenario: _matrix_cell(cells.cells.get((victim, scenario))))  # type: ignore[misc]  # mypy cannot infer lambdas with bound arguments
             for scenario in cells.scenarios
         ),
     )

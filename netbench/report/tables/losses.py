@@ -186,7 +186,7 @@ def paper_finding_table(finding: PaperFinding, model: ReportModel) -> Table:
         number("Valid trials", lambda row: f"{row[1].trials:,}"),
         number("Lost frames", lambda row: frames(row[1].lost)),
         *(
-            number(side.value.capitalize(), lambda row, side=side: rough_percent(row[1].share_on(side)))  # type: ignore[misc]
+            number(side.value.capitalize(), lambda row, side=side: rough_percent(row[1].share_on(side)))  # type: ignore[misc]  # mypy cannot infer lambdas with bound arguments
             for side in _SIDES_OF_GUEST
         ),
         Column("Main place of loss", lambda row: _worst_place(row[1])),

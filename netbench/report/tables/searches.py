@@ -232,7 +232,7 @@ def test_tables(rows: Sequence[TestRow], model: ReportModel) -> Iterator[tuple[s
             ]
             for title, cell in cells.items():
                 kind = Kind.WORDS if title == _NOTES else Kind.TEXT
-                columns.append(Column(title, lambda row, cell=cell: cell(*row), kind))  # type: ignore[misc]
+                columns.append(Column(title, lambda row, cell=cell: cell(*row), kind))  # type: ignore[misc]  # mypy cannot infer lambdas with bound arguments
             yield sentence(f"rfc2544.{name}"), table(of_test, *columns)
 
 

@@ -37,7 +37,7 @@ def facts(model: ReportModel) -> Iterator[Table]:
         yield table(shared, name, Column(f"All {len(uuts)}", lambda fact: facts[uuts[0]][fact]), css="facts")
     if different := [name for name in every if name not in shared]:
         columns = (
-            Column(model.styles[uut].label, lambda fact, uut=uut: facts[uut].get(fact, UNKNOWN))  # type: ignore[misc]
+            Column(model.styles[uut].label, lambda fact, uut=uut: facts[uut].get(fact, UNKNOWN))  # type: ignore[misc]  # mypy cannot infer lambdas with bound arguments
             for uut in uuts
         )
         yield table(different, name, *columns, css="facts")

@@ -87,7 +87,7 @@ class VirtualBox(Vmm):
     def attachment(self, spec: GuestSpec) -> Attachment:
         """Return a pair of virtual Ethernet interfaces: VirtualBox bridges the guest's NIC to the end in a namespace.
 
-        That end has a second MAC address besides the guest's, and VirtualBox does not set it up.
+        That end has a MAC address in addition to the guest's, and VirtualBox does not set it up.
         """
 
         def changes(netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
