@@ -90,7 +90,8 @@ def test_the_limit_of_a_guest_that_dies_meanwhile_is_found(tmp_path, results, st
         truth = (FPS + BURST / TRIAL_S) / (1 - limit["loss_ratio"])
         assert limit["state"] == "found", limit
         # A container loses more frames where this machine stalls for a moment, never fewer.
-        assert 0.85 * truth <= limit["lower_fps"] <= limit["upper_fps"] <= 1.01 * truth, limit
+        assert 0.85 * truth <= limit["lower_fps"] <= 1.01 * truth, limit
+        assert limit["lower_fps"] <= limit["upper_fps"] <= 1.03 * truth, limit  # see above
 
 
 def is_measuring(results):

@@ -478,7 +478,7 @@ def test_a_maximum_that_was_not_found_costs_only_what_refers_to_it(campaign, beh
     ("more", "load", "limited_by"),
     [
         ({"loads": ["1000fps", "4000fps"]}, None, "limited by the load asked (4000fps"),
-        ({"loads": ["1000fps", "max"]}, 5000.0, "limited by the source"),
+        ({"loads": ["1000fps", "max"]}, 5000.0, "the limit was the source"),
     ],
 )
 def test_a_list_of_loads_that_ends_too_early_has_no_maximum(campaign, more, load, limited_by):

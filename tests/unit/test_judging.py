@@ -187,7 +187,7 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
             ),
             ReasonKind.LINK_CHANGED,
             "7 frames to 02:00:00:00:00:01 were dropped at the ingress NIC as frames for another MAC address: compare "
-            "the address of that NIC with this one",
+            "the NIC's address with this one",
         ),
         (
             replace(CLEAN, growths=(growth("sink NIC", "nft t c rule 4", "dropped", 7),)),
@@ -219,8 +219,8 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
         (
             EXCHANGED,
             ReasonKind.FOREIGN_FRAMES,
-            "1,000 frames at the sink are not this stream's; what it received did not leave by nb-tx1: was another "
-            "port meant by that?",
+            "1,000 frames at the sink are not this stream's; frames arrived, but none left by nb-tx1: is this the "
+            "right source port?",
         ),
         (
             replace(CLEAN, received=received(duplicates=1), nics=counting(egress=1001, sink=1001)),
