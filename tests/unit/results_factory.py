@@ -12,6 +12,7 @@ from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import VICTIM, ActivityField, Network
+from netbench.model.search import SearchResult, SearchState
 from netbench.model.trial import GuestResult, GuestTask, TrialFrames, TrialResult
 from netbench.model.units import Load, line_rate_fps
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
@@ -178,6 +179,12 @@ def campaign(
         maxima,
         added_up=[(result, 1) for result in kept],
     )
+
+
+def search_result(**changes: Any) -> SearchResult:
+    """A finished search for the NDR of `raw`, with other values in the given fields."""
+    found = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "NDR", 0.0, SearchState.FOUND, 0.005)
+    return replace(found, **{"lower_fps": 99_600.0, "upper_fps": 100_000.0, **changes})
 
 
 # How many of `offered` frames/s a made-up UUT forwards at a frame size.

@@ -37,7 +37,7 @@ from netbench.search.search_options import SearchOptions
 from netbench.statistics.groups import group_trials
 from tests.unit.inputs import profile, topology
 from tests.unit.report_page import names_as_files_and_on_page, page_of
-from tests.unit.results_factory import campaign, stream_counts, trial
+from tests.unit.results_factory import campaign, search_result, stream_counts, trial
 
 CAPACITY, BUFFER, HIGHEST = 15_000.0, 1000, 40_000.0
 _TENTHS = range(10, 0, -1)
@@ -108,7 +108,6 @@ def followed(search: Schedule, uut: Any = measured) -> tuple[Any, Any, dict[str,
         assert spec.key not in results
         results[spec.key] = uut(spec)
     found = search.searches[-1]
-    assert found.tests is not None
     return found, found.tests, results
 
 
@@ -138,15 +137,11 @@ def test_all_tests_follow_the_throughput() -> None:
     assert list(tests.reset.seconds) == [pytest.approx(1.5, rel=0.001)] * 2
     of_search = [result for result in results.values() if not result.spec.benchmark]
     assert found.trials == len(of_search) - 4 - len(tests.losses), "those of the tests are none of the search"
-
-
-def test_trials_without_a_steady_load_are_no_measurement_of_one() -> None:
-    _, _, results = followed(schedule())
     every = list(results.values())
     aside = [result for result in every if result.spec.benchmark]
     assert {result.spec.benchmark for result in aside} == {"back-to-back", "system-recovery", "reset"}
     shown = sum(len(group.everything) for group in group_trials(campaign(every)))
-    assert shown == len(every) - len(aside) > 0
+    assert shown == len(every) - len(aside) > 0, "trials without a steady load are no measurement of one"
 
 
 def test_what_follows_depends_on_the_results_alone() -> None:
@@ -240,12 +235,7 @@ def test_sources_that_hold_no_rate_are_given_up() -> None:
         slow = Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "too slow")
         return replace(measured(at(spec, 0.9 * spec.load.value), slow), spec=spec)
 
-    search = schedule({"highest": "max", "tests": ["back-to-back"]})
-    results: dict[str, TrialResult] = {}
-    while (spec := search.next(results)) is not None:
-        assert isinstance(spec, TrialSpec)
-        results[spec.key] = uut(spec)
-    found = search.searches[-1]
+    found, _, results = followed(schedule({"highest": "max", "tests": ["back-to-back"]}), uut)
     assert (found.lower_fps, found.upper_fps, found.tests) == (None, None, None)
     assert found.why == "the sources hold no rate for 0.1 s: offered-out-of-tolerance: too slow"
     assert len(results) == 4 + 2 * 8, "as fast as they can, and paced, each rate twice"
@@ -367,17 +357,9 @@ def test_deviations_are_those_of_the_profile() -> None:
     assert not schedule({"method": "mlrsearch", "tests": []}).remarks
 
 
-FOUND = SearchResult(
-    uut="raw",
-    scenario="dedicated",
-    streams=("s1",),
-    frame_size=64,
-    repetition=1,
+FOUND = search_result(
     method="rfc2544",
     goal="throughput (RFC 2544)",
-    loss_ratio=0.0,
-    state=SearchState.FOUND,
-    width=0.005,
     lower_fps=15_000.0,
     upper_fps=15_050.0,
     throughput_fps=15_000.0,

@@ -13,25 +13,9 @@ from netbench.model.events import BoundsNarrowed, CampaignStarted
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.report.findings import findings
 from tests.unit.report_page import names_as_files_and_on_page, page_of
-from tests.unit.results_factory import campaign, stream_counts, trial
+from tests.unit.results_factory import campaign, search_result, stream_counts, trial
 
-FOUND = SearchResult(
-    uut="raw",
-    scenario="dedicated",
-    streams=("s1", "s2"),
-    frame_size=64,
-    repetition=1,
-    method="mlrsearch",
-    goal="NDR",
-    loss_ratio=0.0,
-    state=SearchState.FOUND,
-    width=0.005,
-    lower_fps=99_600.0,
-    upper_fps=100_000.0,
-    throughput_fps=99_600.0,
-    trials=21,
-    seconds=14.2,
-)
+FOUND = search_result(streams=("s1", "s2"), throughput_fps=99_600.0, trials=21, seconds=14.2)
 PDR = replace(
     FOUND,
     goal="PDR 0.5 %",

@@ -6,16 +6,13 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.campaign import NoiseFloor
-from netbench.model.search import SearchResult, SearchState
 from netbench.model.selftest_record import Ceiling, SelftestCheck, SelftestRecord
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.report.summary_json import campaign_summary, selftest_summary, write_summary
 from tests.unit.comparison_factory import made_up, trials_of
-from tests.unit.results_factory import campaign
+from tests.unit.results_factory import campaign, search_result
 
-SEARCH = SearchResult(
-    "raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "NDR", 0.0, SearchState.FOUND, 0.005, 99_600.0, 100_000.0
-)
+SEARCH = search_result()
 
 
 def test_a_campaign_has_its_findings_verdicts_and_maxima():
