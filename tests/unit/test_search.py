@@ -68,14 +68,22 @@ def measured(spec, uut, *reasons, unmeasured=False):
     return replace(trial(*counted, reasons=reasons, streams=spec.streams), spec=spec)
 
 
-def followed(search, uut, judge=lambda spec: ()):
-    """Return the results of a schedule on a simulated UUT by goal, and those of its trials; no trial comes twice."""
+def follow(search, result_of):
+    """Return the results of a schedule by goal, and those of its trials; no trial comes twice.
+
+    `result_of` makes the result of a trial, from its specification and the number of trials before it.
+    """
     results: dict[str, TrialResult] = {}
     while (spec := search.next(results)) is not None:
         assert spec.key not in results
         assert spec.index == len(results)
-        results[spec.key] = measured(spec, uut, *judge(spec))
+        results[spec.key] = replace(result_of(spec, len(results)), spec=spec)
     return {searched.goal: searched for searched in search.searches}, results
+
+
+def followed(search, uut, judge=lambda spec: ()):
+    """Follow a schedule on a simulated UUT."""
+    return follow(search, lambda spec, number: measured(spec, uut, *judge(spec)))
 
 
 @pytest.mark.parametrize("noise", [{}, NOISY])
@@ -184,22 +192,17 @@ def test_a_uut_that_drops_everything(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_uut_that_does_not_come_up(method):
     """Three successive trials without counts end a search; the next search begins nevertheless."""
-    results: dict[str, TrialResult] = {}
     search = schedule(METHODS[method], frame_sizes=[64, 1518])
     why = Reason(ReasonKind.UUT_FAILED, "", "no guest")
-    while (spec := search.next(results)) is not None:
-        results[spec.key] = measured(spec, SimulatedUut(1e4), why, unmeasured=True)
+    _, results = follow(search, lambda spec, number: measured(spec, SimulatedUut(1e4), why, unmeasured=True))
     assert len(results) == 2 * 3
     assert {(result.state, result.why) for result in search.searches} == {(SearchState.FAILED, "uut-failed: no guest")}
 
 
 def test_one_failure_of_a_uut_is_measured_again():
-    results: dict[str, TrialResult] = {}
-    search, uut = schedule(NDR), SimulatedUut(50_000.0)
-    while (spec := search.next(results)) is not None:
-        failed = len(results) in (4, 5, 9)
-        results[spec.key] = measured(spec, uut, unmeasured=failed)
-    assert {result.state for result in search.searches} == {SearchState.FOUND}
+    uut = SimulatedUut(50_000.0)
+    found, _ = follow(schedule(NDR), lambda spec, number: measured(spec, uut, unmeasured=number in (4, 5, 9)))
+    assert {result.state for result in found.values()} == {SearchState.FOUND}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -217,9 +220,8 @@ def test_a_limit_of_the_tester_is_none_of_the_uut(method, kind):
 
 def test_a_uut_that_pushes_back_is_at_its_limit():
     """Frames that its link did not take never pass for success."""
-    results: dict[str, TrialResult] = {}
-    search = schedule(NDR)
-    while (spec := search.next(results)) is not None:
+
+    def result_of(spec, number):
         fps = spec.load.fps(64, 1e9) or SOURCE_FPS
         sent = round(min(fps, 70_000) * spec.duration_s)
         counts = stream_counts(
@@ -228,20 +230,19 @@ def test_a_uut_that_pushes_back_is_at_its_limit():
             intended_frames=None if spec.load.kind is LoadKind.MAX else round(fps * spec.duration_s),
             duration_s=spec.duration_s,
         )
-        reasons = (Reason(ReasonKind.SATURATED, "s1", ""),) if fps > 70_000 else ()
-        results[spec.key] = replace(trial(counts, reasons=reasons), spec=spec)
+        return trial(counts, reasons=(Reason(ReasonKind.SATURATED, "s1", ""),) if fps > 70_000 else ())
+
+    found, _ = follow(schedule(NDR), result_of)
     # At `max` it is offered 70,000, which looks like the highest rate that the source can be paced at.
-    assert {result.state for result in search.searches} == {SearchState.AT_LEAST}
-    assert {result.lower_fps for result in search.searches} == {68_600}
+    assert {(result.state, result.lower_fps) for result in found.values()} == {(SearchState.AT_LEAST, 68_600)}
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("marked", [True, False], ids=["saturated", "within tolerance"])
 def test_a_link_that_pushes_back_until_all_is_sent_is_no_success(method, marked):
     """Sources go on after the duration: at 80,000 of 70,000 frames/s all are sent, in 1.14 times the time."""
-    search = schedule(METHODS[method] | {"highest": "100kfps", "delay_at": "90%"})
-    results: dict[str, TrialResult] = {}
-    while (spec := search.next(results)) is not None:
+
+    def result_of(spec, number):
         fps = spec.load.value
         took = spec.duration_s * max(1.0, fps / 70_000)
         sent = round(fps * spec.duration_s)
@@ -253,8 +254,10 @@ def test_a_link_that_pushes_back_until_all_is_sent_is_no_success(method, marked)
             duration_s=took,
             link_s=max(0.0, took - spec.duration_s / 2),
         )
-        reasons = (Reason(ReasonKind.SATURATED, "s1", ""),) if marked and fps > 70_700 else ()
-        results[spec.key] = replace(trial(counts, reasons=reasons), spec=spec)
+        return trial(counts, reasons=(Reason(ReasonKind.SATURATED, "s1", ""),) if marked and fps > 70_700 else ())
+
+    search = schedule(METHODS[method] | {"highest": "100kfps", "delay_at": "90%"})
+    follow(search, result_of)
     for result in search.searches:
         limit = 70_000 / (1 - (result.loss_ratio or 0.0))
         assert result.state is SearchState.FOUND
@@ -268,29 +271,32 @@ def test_a_uut_that_ends_above_some_load_was_above_its_limit(method):
     """It is started again after each of its ends, and the trials after that are measured."""
     died = Reason(ReasonKind.UUT_FAILED, "", "the process is gone")
     search, uut = schedule(METHODS[method] | {"highest": "400kfps"}, frame_sizes=[64, 512]), SimulatedUut(1e9)
-    results: dict[str, TrialResult] = {}
-    boots = []
-    while (spec := search.next(results)) is not None:
+
+    def result_of(spec, number):
         ends = spec.load.value > 100_000
-        boots.append(spec.boot)
-        result = measured(spec, uut, *((died,) if ends else ()), unmeasured=ends)
-        results[spec.key] = replace(result, boot=spec.boot)
+        return replace(measured(spec, uut, *((died,) if ends else ()), unmeasured=ends), boot=spec.boot)
+
+    _, results = follow(search, result_of)
     assert {searched.state for searched in search.searches} == {SearchState.FOUND}
     for searched in search.searches:
         assert 99_000 < searched.lower_fps <= 100_000
         assert searched.why == "at the upper bound: uut-failed: the process is gone"
     ends = [result.spec.load.value > 100_000 for result in results.values()]
+    boots = [result.boot for result in results.values()]
     assert boots == [1 + sum(ends[:place]) for place in range(len(boots))], "after each end it is another start"
 
 
 def test_a_uut_that_is_gone_once_the_limit_is_found_has_that_limit():
     search, uut = schedule({"method": "rfc2544", "delay_at": ["50%", "90%"]}), SimulatedUut(50_000.0)
-    results: dict[str, TrialResult] = {}
     gone = Reason(ReasonKind.UUT_FAILED, "", "gone")
     found = False
-    while (spec := search.next(results)) is not None:
-        found = found or (spec.load.value < 26_000 and len(results) > 10)  # where delays begin
-        results[spec.key] = measured(spec, uut, *((gone,) if found else ()), unmeasured=found)
+
+    def result_of(spec, number):
+        nonlocal found
+        found = found or (spec.load.value < 26_000 and number > 10)  # where delays begin
+        return measured(spec, uut, *((gone,) if found else ()), unmeasured=found)
+
+    follow(search, result_of)
     (one,) = search.searches
     assert (one.state, one.why) == (SearchState.FOUND, "")
     assert [(at.delay, at.refused) for at in one.delays] == [(None, "uut-failed: gone")]
@@ -317,14 +323,6 @@ def test_a_uut_that_breaks_while_it_is_searched():
     found, _ = followed(schedule(NDR), uut)
     assert found["NDR"].state is SearchState.FOUND
     assert "met the goal, though the upper bound is 90," in found["NDR"].unstable
-
-
-def test_that_two_streams_forward_more_than_the_limit_of_one_is_no_contradiction():
-    search = schedule({"method": "rfc2544", "highest": "200kfps"}, topology(2), streams=[1, 2])
-    followed(search, SimulatedUut(80_000.0))
-    one, two = search.searches
-    assert (len(two.streams), two.state, two.lower_fps) == (2, SearchState.FOUND, one.lower_fps)
-    assert (one.unstable, two.unstable) == ("", "")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -357,19 +355,22 @@ def test_repeated_searches_that_disagree():
 
 
 def test_every_uut_scenario_and_size_is_searched_and_all_streams_count():
+    """That two streams forward more than the limit of one is no contradiction."""
     lab = topology(2, uuts=({"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "forward": "route"}))
     search = schedule({"method": "rfc2544"}, lab, frame_sizes=[64, 512], streams=[1, 2])
     followed(search, SimulatedUut(80_000.0))
     assert [(result.uut, result.streams, result.frame_size) for result in search.searches] == [
         (uut, streams, size) for uut in ("bridge", "route") for streams in (("s1",), ("s1", "s2")) for size in (64, 512)
     ]
+    assert {(result.state, result.unstable, result.lower_fps) for result in search.searches} == {
+        (SearchState.FOUND, "", search.searches[0].lower_fps)
+    }
 
 
 def test_of_several_streams_each_is_reported_at_the_limit_of_all():
     """A goal of 1 % of both is met where one direction loses 2 % and the other nothing; the result shows that."""
-    search = schedule({"loss": "1%"}, topology(2))
-    results: dict[str, TrialResult] = {}
-    while (spec := search.next(results)) is not None:
+
+    def result_of(spec, number):
         fps = spec.load.fps(64, 1e9) or SOURCE_FPS
         sent = round(fps * spec.duration_s)
         back = min(sent, round(50_000 * spec.duration_s))
@@ -377,8 +378,9 @@ def test_of_several_streams_each_is_reported_at_the_limit_of_all():
             stream_counts(name, sent=sent, received=received, intended_fps=fps, duration_s=spec.duration_s, **more)
             for name, received, more in (("s1", sent, {}), ("s2", back, {"reverse_of": "s1"}))
         ]
-        results[spec.key] = replace(trial(*streams, streams=spec.streams), spec=spec)
-    (found,) = search.searches
+        return trial(*streams, streams=spec.streams)
+
+    (found,) = follow(schedule({"loss": "1%"}, topology(2)), result_of)[0].values()
     forth, back = found.each
     assert (forth.stream, forth.reverse_of, forth.lost_frames) == ("s1", "", 0)
     assert (back.stream, back.reverse_of) == ("s2", "s1")
@@ -388,8 +390,8 @@ def test_of_several_streams_each_is_reported_at_the_limit_of_all():
     assert SEARCHES.of(SEARCHES.put({}, (found,))) == (found,)
     text = page_of(replace(campaign([trial(stream_counts(), uut="bridge")]), searches=(found,))).text
     assert "s2, reverse of s1 51." in " ".join(text.split("Each stream at its highest load")[1].split())
-    followed(alone := schedule({"loss": "1%"}), SimulatedUut(50_000.0))
-    assert alone.searches[0].each == ()
+    (alone,) = followed(schedule({"loss": "1%"}), SimulatedUut(50_000.0))[0].values()
+    assert alone.each == ()
 
 
 def test_delays_are_measured_at_parts_of_what_was_found():
@@ -482,17 +484,17 @@ HELD_UP = Reason(ReasonKind.TESTER_DISTURBED, "s1", "stalled for 60 ms")
 
 def disturbed(search, uut, spoilt):
     """Like `followed`, where `spoilt` returns other counts of a trial, `lost` included, and the reasons."""
-    results: dict[str, TrialResult] = {}
-    while (spec := search.next(results)) is not None:
+
+    def result_of(spec, number):
         result = measured(spec, uut)
-        changes, reasons = spoilt(spec, len(results))
+        changes, reasons = spoilt(spec, number)
         (counts,) = result.streams
         lost = round((counts.lost_frames or 0) + changes.pop("lost", 0))
         sent = changes.get("sent_frames", counts.sent_frames)
         counts = replace(counts, **changes, received_frames=sent - lost, lost_at=())
-        guests = (replace(result.victim, streams=(counts,)),)
-        results[spec.key] = replace(result, guests=guests, reasons=reasons)
-    return {searched.goal: searched for searched in search.searches}, results
+        return replace(result, guests=(replace(result.victim, streams=(counts,)),), reasons=reasons)
+
+    return follow(search, result_of)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -578,70 +580,55 @@ def test_a_tester_that_is_disturbed_at_the_limit_alone_keeps_the_bounds_apart(me
     assert remark(one).startswith("the tester keeps the bounds apart: late-source: ")
 
 
+NDR_GOAL = Goal("NDR", 0.0, 0.0025)
+BURST: dict[str, Any] = {"max_burst_frames": 600, "max_lateness_s": 0.006}
+LATE_SOURCE, LATE_INGRESS = "late-source: ", "late-ingress: "
+
+
 @pytest.mark.parametrize(
-    ("changes", "is_conclusive"),
+    ("lost", "buffered", "waited_s", "changes", "inconclusive"),
     [
-        ({"lost": 500, "max_burst_frames": 3, "max_lateness_s": 0.02}, True),  # no burst
-        ({"lost": 700, "max_burst_frames": 600, "max_lateness_s": 0.006}, True),  # more than the burst
-        ({"lost": 600, "max_burst_frames": 600, "max_lateness_s": 0.006}, False),
-        ({"lost": 600, "max_burst_frames": 600, "max_lateness_s": 0.006, "link_s": 0.0, "away_s": 0.0}, False),
-        ({"lost": 1200, "max_burst_frames": 600, "max_lateness_s": 0.006, "link_s": 0.0, "away_s": 0.012}, False),
-        ({"lost": 0, "max_burst_frames": 600, "max_lateness_s": 0.006}, True),
+        # A burst after a delay explains as many lost frames as it has.
+        (500, None, 0.0, BURST | {"max_burst_frames": 3, "max_lateness_s": 0.02}, ""),  # no burst
+        (700, None, 0.0, BURST, ""),  # more than the burst
+        (600, None, 0.0, BURST, LATE_SOURCE),
+        (600, None, 0.0, BURST | {"link_s": 0.0, "away_s": 0.0}, LATE_SOURCE),
+        (1200, None, 0.0, BURST | {"link_s": 0.0, "away_s": 0.012}, LATE_SOURCE),
+        (0, None, 0.0, BURST, ""),
+        # A wait of the ingress thread explains as many as came in meanwhile.
+        (
+            *(500, None, 0.006, {}),
+            "late-ingress: 500 frames were lost, and a delay of 6.0 ms of the tester explains up to 600 lost",
+        ),
+        (700, None, 0.006, {}, ""),  # more than came in at once
+        (500, None, 0.0, {}, ""),
+        (0, None, 0.006, {}, ""),
+        # Frames that the tester delayed are in no queue of the UUT.
+        (0, 700, 0.0, {"max_lateness_s": 0.0}, ""),
+        (0, 700, 0.0, {"max_lateness_s": 0.0009}, ""),  # a usual lateness
+        (0, 700, 0.0, {"max_lateness_s": 0.0072}, LATE_SOURCE),
+        (0, 1000, 0.0, {"max_lateness_s": 0.0072}, ""),  # 280 more than were late, and 250 count as none
+        (0, 700, 0.006, {"max_lateness_s": 0.0}, LATE_INGRESS),
+        (0, 0, 0.006, {"max_lateness_s": 0.0072}, ""),
     ],
 )
-def test_a_burst_after_a_delay_explains_as_many_lost_frames_as_it_has(changes, is_conclusive):
-    own = dict(changes)
-    lost = own.pop("lost")
+def test_lost_and_late_frames_that_a_delay_of_the_tester_explains_decide_nothing(
+    lost, buffered, waited_s, changes, inconclusive
+):
+    if buffered is not None:
+        changes = changes | {"window": MeasuringWindow(100_000 - buffered, 1.0, buffered)}
     counts = stream_counts(
-        sent=100_000, received=100_000 - lost, intended_fps=100_000.0, intended_frames=100_000, **own
-    )
-    output = measurement_of(trial(counts), 0.005, [Goal("NDR", 0.0, 0.0025)])
-    assert (output.inconclusive == "", output.limited_by == "") == (is_conclusive, is_conclusive)
-    loose = measurement_of(trial(counts), 0.005, [Goal("PDR", 0.5, 0.0025)])
-    assert loose.inconclusive == "", "a goal that is met anyway is met"
-
-
-@pytest.mark.parametrize(
-    ("lost", "longest_s", "inconclusive"),
-    [
-        (500, 0.006, "late-ingress: 500 frames were lost, and a delay of 6.0 ms of the tester explains up to 600 lost"),
-        (700, 0.006, ""),  # more than came in at once
-        (500, 0.0, ""),
-        (0, 0.006, ""),
-    ],
-)
-def test_a_wait_of_the_ingress_thread_explains_as_many_lost_frames_as_came_in_meanwhile(lost, longest_s, inconclusive):
-    counts = stream_counts(sent=100_000, received=100_000 - lost, intended_fps=100_000.0, intended_frames=100_000)
-    waited = Disturbance(1.0, (ThreadDelay("ingress", "napi", longest_s, 0.0, counts.stream, longest_s),))
-    output = measurement_of(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])
-    assert output.inconclusive.startswith(inconclusive)
-    assert bool(output.inconclusive) is bool(inconclusive)
-
-
-@pytest.mark.parametrize(
-    ("buffered", "late_s", "waited_s", "is_conclusive"),
-    [
-        (700, 0.0, 0.0, True),
-        (700, 0.0009, 0.0, True),  # a usual lateness
-        (700, 0.0072, 0.0, False),
-        (1000, 0.0072, 0.0, True),  # 280 more than were late, and 250 count as none
-        (700, 0.0, 0.006, False),
-        (0, 0.0072, 0.006, True),
-    ],
-)
-def test_frames_that_the_tester_delayed_are_in_no_queue_of_the_uut(buffered, late_s, waited_s, is_conclusive):
-    counts = stream_counts(
-        sent=100_000,
-        received=100_000,
-        intended_fps=100_000.0,
-        intended_frames=100_000,
-        max_lateness_s=late_s,
-        window=MeasuringWindow(100_000 - buffered, 1.0, buffered),
+        sent=100_000, received=100_000 - lost, intended_fps=100_000.0, intended_frames=100_000, **changes
     )
     waited = Disturbance(1.0, (ThreadDelay("ingress", "napi", waited_s, 0.0, counts.stream, waited_s),))
-    output = measurement_of(replace(trial(counts), disturbance=waited), 0.005, [Goal("NDR", 0.0, 0.0025)])
-    assert (output.inconclusive == "", output.limited_by == "") == (is_conclusive, is_conclusive)
-    assert is_conclusive or f": {buffered} frames arrived after the end of sending, and a " in output.inconclusive
+    result = replace(trial(counts), disturbance=waited)
+    output = measurement_of(result, 0.005, [NDR_GOAL])
+    assert output.inconclusive.startswith(inconclusive)
+    assert (output.inconclusive == "", output.limited_by == "") == (inconclusive == "", inconclusive == "")
+    if inconclusive and buffered is not None:
+        assert f": {buffered} frames arrived after the end of sending, and a " in output.inconclusive
+    loose = measurement_of(result, 0.005, [Goal("PDR", 0.5, 0.0025)])
+    assert buffered is not None or loose.inconclusive == "", "a goal that is met anyway is met"
 
 
 @pytest.mark.parametrize("lossy_trials", [2, 99])
