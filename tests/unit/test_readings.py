@@ -16,24 +16,19 @@ from netbench.linux.counters.nft_rules import Dropper, NftHook
 from netbench.model.interfaces import InterfaceRef
 from netbench.model.points import ALL_RULES, CounterReading, CountingPoint, PathSection, PointKind
 
-IN = (
-    "s1",
-    CountingPoint("ingress NIC", PathSection.INGRESS, PointKind.INTERFACE, InterfaceRef(None, "uut", "in1"), "rx"),
-)
-OUT = (
-    "s1",
-    CountingPoint("egress NIC", PathSection.EGRESS, PointKind.INTERFACE, InterfaceRef(None, "uut", "out1"), "tx"),
-)
-SINK = ("s1", CountingPoint("sink NIC", PathSection.SINK, PointKind.INTERFACE, InterfaceRef(None, "uut", "rx1"), "rx"))
-SOURCE = (
-    "s1",
-    CountingPoint("source NIC", PathSection.SOURCE, PointKind.INTERFACE, InterfaceRef(None, "uut", "tx1"), "tx"),
-)
+
+def at_nic(stream: str, name: str, section: PathSection, interface: str, direction: str) -> tuple[str, CountingPoint]:
+    """A stream, and the point on its path at a NIC of the UUT."""
+    place = InterfaceRef(None, "uut", interface)
+    return stream, CountingPoint(name, section, PointKind.INTERFACE, place, direction)
+
+
+IN = at_nic("s1", "ingress NIC", PathSection.INGRESS, "in1", "rx")
+OUT = at_nic("s1", "egress NIC", PathSection.EGRESS, "out1", "tx")
+SINK = at_nic("s1", "sink NIC", PathSection.SINK, "rx1", "rx")
+SOURCE = at_nic("s1", "source NIC", PathSection.SOURCE, "tx1", "tx")
+OTHER = at_nic("s2", "egress NIC", PathSection.EGRESS, "out2", "tx")
 BACKLOG = CountingPoint("softnet backlog", kind=PointKind.BACKLOG, place=InterfaceRef(None, None, ""))
-OTHER = (
-    "s2",
-    CountingPoint("egress NIC", PathSection.EGRESS, PointKind.INTERFACE, InterfaceRef(None, "uut", "out2"), "tx"),
-)
 
 # Linux 6.18, with a different number for each counter.
 PROC = """Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams OutTransmits
@@ -105,8 +100,7 @@ def test_the_ip_layer_is_on_the_way_where_it_forwards_or_br_netfilter_asks_it(st
     ],
 )
 def test_rules_of_a_stack_count_where_frames_meet_them(hook, stack, bridged_ip, named):
-    there = NamespaceCounters(rules=(Dropper("nft rule", frozenset({hook}), 7),), bridged_ip=bridged_ip)
-    assert readings(there, IN, stack=stack) == (
+    assert readings(replace(rules(hook), bridged_ip=bridged_ip), IN, stack=stack) == (
         [CounterReading("s1", stack, named, "dropped", 7, attached=True, resettable=True)] if named else []
     )
 
@@ -114,24 +108,22 @@ def test_rules_of_a_stack_count_where_frames_meet_them(hook, stack, bridged_ip, 
 @pytest.mark.parametrize(
     ("hooks", "expected"),
     [
-        ([NftHook("netdev", "ingress", "in1")], ("s1", "ingress NIC", "dropped")),
-        ([NftHook("inet", "ingress", "in1")], ("s1", "ingress NIC", "dropped")),
-        ([NftHook("netdev", "egress", "in1")], None),
-        ([NftHook("netdev", "ingress", "out1")], None),
-        ([NftHook("netdev", "egress", "eth7")], None),
-        ([NftHook("netdev", "egress", "out1"), NftHook("netdev", "egress", "eth7")], ("s1", "egress NIC", "dropped")),
-        ([NftHook("netdev", "egress", "out1"), NftHook("netdev", "egress", "out2")], ("", "egress NIC", "dropped")),
-        ([NftHook("netdev", "egress", "tx1")], ("s1", "source NIC", "repeated")),
-        ([NftHook("netdev", "ingress", "rx1")], ("s1", "sink NIC", "repeated")),
+        ([NftHook("netdev", "ingress", "in1")], [("s1", "ingress NIC", "dropped")]),
+        ([NftHook("inet", "ingress", "in1")], [("s1", "ingress NIC", "dropped")]),
+        ([NftHook("netdev", "egress", "in1")], []),
+        ([NftHook("netdev", "ingress", "out1")], []),
+        ([NftHook("netdev", "egress", "eth7")], []),
+        ([NftHook("netdev", "egress", "out1"), NftHook("netdev", "egress", "eth7")], [("s1", "egress NIC", "dropped")]),
+        ([NftHook("netdev", "egress", "out1"), NftHook("netdev", "egress", "out2")], [("", "egress NIC", "dropped")]),
+        ([NftHook("netdev", "egress", "tx1")], [("s1", "source NIC", "repeated")]),
+        ([NftHook("netdev", "ingress", "rx1")], [("s1", "sink NIC", "repeated")]),
     ],
 )
 def test_rules_on_an_interface_are_at_its_hop(hooks, expected):
-    found = readings(rules(*hooks), SOURCE, IN, OUT, OTHER, SINK, stack="bridge")
-    assert found == (
-        [CounterReading(expected[0], expected[1], "nft rule", expected[2], 7, attached=True, resettable=True)]
-        if expected
-        else []
-    )
+    assert readings(rules(*hooks), SOURCE, IN, OUT, OTHER, SINK, stack="bridge") == [
+        CounterReading(stream, point, "nft rule", role, 7, attached=True, resettable=True)
+        for stream, point, role in expected
+    ]
 
 
 def test_a_rule_that_frames_come_to_at_two_hops_is_one_counter_at_both():

@@ -15,42 +15,21 @@ from netbench.testbed.doctor import platforms as platforms_module
 from netbench.testbed.doctor.host_checks import Status, check_plug_ins
 from netbench.uut.raw import Raw
 
-SHIPPED_TOPOLOGIES = [
-    "lab-cabled",
-    "lab-kvm",
-    "lab-virtualbox",
-    "lab-vm",
-    "lab-vmm",
-    "lab-xen",
-    "netns",
-    "netns-3",
-    "netns-both",
-    "netns-datapaths",
-    "netns-demo",
-    "netns-isolation",
-    "netns-neighbour",
-    "netns-qemu-e1000",
-    "netns-qemu-virtio",
-    "netns-qemu-vmxnet3",
-    "netns-ssh",
-    "netns-vmm",
-    "schlosser2011",
-    "two-nics",
-]
-SHIPPED_PROFILES = [
-    "demo",
-    "interference",
-    "ndr",
-    "quick",
-    "rfc2544",
-    "rfc2544-short",
-    "schlosser2011",
-    "schlosser2011-dedicated",
-    "schlosser2011-delay-frame-size",
-    "schlosser2011-delay-pktgen-size",
-    "schlosser2011-short",
-    "tst009",
-]
+SHIPPED_TOPOLOGIES, SHIPPED_PROFILES, KINDS_OF_UUTS = map(
+    str.split,
+    (
+        """
+        lab-cabled lab-kvm lab-virtualbox lab-vm lab-vmm lab-xen
+        netns netns-3 netns-both netns-datapaths netns-demo netns-isolation netns-neighbour
+        netns-qemu-e1000 netns-qemu-virtio netns-qemu-vmxnet3 netns-ssh netns-vmm schlosser2011 two-nics
+        """,
+        """
+        demo interference ndr quick rfc2544 rfc2544-short schlosser2011 schlosser2011-dedicated
+        schlosser2011-delay-frame-size schlosser2011-delay-pktgen-size schlosser2011-short tst009
+        """,
+        "container esxi external forwarder libvirt openvz ovs qemu raw reference virtualbox xen",
+    ),
+)
 
 
 def test_the_shipped_files_by_their_bare_names():
@@ -114,27 +93,10 @@ def test_the_list_names_everything_with_a_line_about_it():
     assert list(entries) == [
         *shipped(TOPOLOGIES),
         *(name for name in SHIPPED_PROFILES if name not in SHIPPED_TOPOLOGIES),
-        "afpacket",
-        "auto",
-        "pktgen",
-        "trex",
-        "xdp",
-        "bpf",  # the other `auto` has the name of the first
-        "tcpdump",
-        "plan",
-        "search",
-        "container",
-        "esxi",
-        "external",
-        "forwarder",
-        "libvirt",
-        "openvz",
-        "ovs",
-        "qemu",
-        "raw",
-        "reference",
-        "virtualbox",
-        "xen",
+        *("afpacket", "auto", "pktgen", "trex", "xdp"),
+        *("bpf", "tcpdump"),  # the other `auto` and `trex` have the names of the first
+        *("plan", "search"),
+        *KINDS_OF_UUTS,
     ]
     assert entries["netns"] == "one stream through the kernel of this machine, in network namespaces"
 
@@ -142,9 +104,7 @@ def test_the_list_names_everything_with_a_line_about_it():
 def test_the_built_in_kinds_are_plugins_like_any_other():
     assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen", "trex", "xdp"]
     assert list(plugins(SINKS)) == ["auto", "bpf", "tcpdump", "trex"]
-    uuts = ["container", "esxi", "external", "forwarder", "libvirt", "openvz", "ovs", "qemu", "raw", "reference"]
-    uuts += ["virtualbox", "xen"]
-    assert list(plugins(UUTS)) == list(option_models(UUTS)) == uuts
+    assert list(plugins(UUTS)) == list(option_models(UUTS)) == KINDS_OF_UUTS
     assert option_models(UUTS)["raw"].__name__ == "RawOptions"
 
 

@@ -92,6 +92,13 @@ HELD[Disturbance | None] = st.none() | any_of(Disturbance)
 HELD[tuple[tuple[Reason, ...], ...]] = st.lists(several_of(Reason), max_size=2).map(tuple)
 
 
+COUNTS = any_of(StreamCounts)
+TRAFFIC = any_of(TrialFrames, load=loads)
+GUEST_RESULTS = any_of(GuestResult, streams=st.just(()))
+SPECS = any_of(TrialSpec, guests=st.just(()))
+TRIAL_RESULTS = any_of(TrialResult, spec=SPECS, guests=st.just(()))
+
+
 @st.composite
 def trial_results(draw):
     """Results of guests with as many counted streams as the trial got to, or without any guests."""
@@ -100,14 +107,13 @@ def trial_results(draw):
         name = f"n{number}" if number else VICTIM
         streams = tuple(f"{name}-{n}" for n in range(draw(st.integers(0 if number else 1, 3))))
         does = draw(activities) if number else networks[0]
-        sends = draw(any_of(TrialFrames, load=loads)) if isinstance(does, Network) else None
+        sends = draw(TRAFFIC) if isinstance(does, Network) else None
         tasks.append(GuestTask(name, does, streams, sends, draw(seconds)))
-        counted = tuple(
-            draw(any_of(StreamCounts, stream=st.just(stream))) for stream in streams[: draw(st.integers(0, 3))]
-        )
-        results.append(draw(any_of(GuestResult, name=st.just(name), streams=st.just(counted))))
-    spec = draw(any_of(TrialSpec, guests=st.just(tuple(tasks))))
-    return draw(any_of(TrialResult, spec=st.just(spec), guests=st.sampled_from([tuple(results), ()])))
+        counted = tuple(replace(draw(COUNTS), stream=stream) for stream in streams[: draw(st.integers(0, 3))])
+        results.append(replace(draw(GUEST_RESULTS), name=name, streams=counted))
+    result = draw(TRIAL_RESULTS)
+    spec = replace(result.spec, guests=tuple(tasks))
+    return replace(result, spec=spec, guests=tuple(results) if draw(st.booleans()) else ())
 
 
 @pytest.fixture

@@ -68,10 +68,12 @@ def load(cpu=2, vm=1, meminfo=SMALL):
 
 @pytest.fixture
 def started(stress_ng):
-    """Two workers that compute and one with memory, at work."""
+    """Two workers that compute and one with memory, at work; whatever becomes of them, stop() ends them all."""
     running = load()
     running.start()
-    return running
+    yield running
+    running.stop()
+    assert list(marked_processes(RUN)) == []
 
 
 class Family:
@@ -124,15 +126,13 @@ def test_a_load_is_at_work_once_started_and_gone_once_stopped(stress_ng, cpu, vm
     running.stop()
 
 
-def test_cpu_time_is_that_of_all_processes_counted_once(started):
+def test_cpu_time_is_that_of_all_processes_counted_once_and_those_that_are_stopped_can_be_ended(started):
     for pid in Family().parents:
         os.kill(pid, signal.SIGSTOP)
     wait_for(lambda: all(stat(pid)[0] == "T" for pid in Family().parents))
     total = sum(int(word) for pid in Family().parents for word in stat(pid)[11:15])
     assert started.cpu_s() == pytest.approx(total / os.sysconf("SC_CLK_TCK"))
     assert total > 0
-    started.stop()
-    assert list(marked_processes(RUN)) == [], "although they were stopped"
 
 
 def test_a_child_of_a_memory_worker_that_the_kernel_killed_is_replaced_and_its_time_counts(started):
@@ -142,8 +142,6 @@ def test_a_child_of_a_memory_worker_that_the_kernel_killed_is_replaced_and_its_t
     os.kill(child, signal.SIGKILL)
     wait_for(lambda: Family().fillers not in ([], [child]))
     assert started.cpu_s() >= before
-    started.stop()
-    assert list(marked_processes(RUN)) == []
 
 
 @pytest.mark.parametrize(
@@ -163,15 +161,12 @@ def test_a_load_that_lost_a_process_is_reported_and_still_ended(started, victim,
         TestbedError, match=f"^neighbour n1: its load `stress-ng --cpu 2 --vm 1` is incomplete: {words}"
     ):
         started.cpu_s()
-    started.stop()
-    assert list(marked_processes(RUN)) == []
 
 
 def test_what_a_killed_run_leaves_is_recognised_by_the_mark(started):
     assert len(end_marked_processes(RUN)) == 5
     with pytest.raises(TestbedError, match="stress-ng has ended"):
         started.cpu_s()
-    started.stop()
 
 
 def test_other_loads_and_other_processes_are_left_alone(stand_in):

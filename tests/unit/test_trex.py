@@ -136,6 +136,14 @@ def test_two_rates_are_two_streams_of_which_the_second_counts_on(server, open_so
     assert [len(b64decode(stream["packet"]["binary"])) for stream in streams] == [60, 124, 252, 124, 252, 60]
 
 
+def sending(server: StandInForTrex, source: TrexSource, duration_s: float = 30.0):
+    """Start a trial of so many seconds, and return the worker once it sends."""
+    source.prepare(replace(TRAFFIC, duration_s=duration_s))
+    source.start(time.monotonic_ns())
+    wait_until(lambda: server.ports[0].started is not None, 5.0)
+    return worker_of(source)
+
+
 def worker_of(source: TrexSource):
     """The process that all sources and sinks of its server share."""
     server = source._server
@@ -210,11 +218,7 @@ def test_no_server_no_such_port(server, open_source):
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, None], ids=["SIGTERM", "the end of stdin"])
 def test_a_worker_that_ends_leaves_nothing_sending(server, open_source, stop):
-    source = open_source(server)
-    source.prepare(replace(TRAFFIC, duration_s=30.0))
-    source.start(time.monotonic_ns())
-    wait_until(lambda: server.ports[0].started is not None, 5.0)
-    process = worker_of(source)
+    process = sending(server, open_source(server))
     if stop is None:
         process.stdin.close()
     else:
@@ -225,10 +229,7 @@ def test_a_worker_that_ends_leaves_nothing_sending(server, open_source, stop):
 
 def test_what_a_killed_worker_left_sending_is_stopped_at_the_next_start(server, open_source):
     source = open_source(server)
-    source.prepare(replace(TRAFFIC, duration_s=30.0))
-    source.start(time.monotonic_ns())
-    wait_until(lambda: server.ports[0].started is not None, 5.0)
-    worker_of(source).kill()
+    sending(server, source).kill()
     assert "signal 9" in source.wait(10.0).error
     left_by = server.ports[0].owner
     assert server.ports[0].started is not None
@@ -248,10 +249,7 @@ def test_a_port_of_a_netbench_that_may_be_at_work_is_left_alone(server, open_sou
 
 def test_ctrl_c_is_not_for_its_worker(server, open_source):
     source = open_source(server)
-    source.prepare(TRAFFIC)
-    source.start(time.monotonic_ns())
-    wait_until(lambda: server.ports[0].started is not None, 5.0)
-    os.kill(worker_of(source).pid, signal.SIGINT)
+    os.kill(sending(server, source, TRAFFIC.duration_s).pid, signal.SIGINT)
     sent = source.wait(10.0)
     assert (sent.frames, sent.error) == (500, "")
 
