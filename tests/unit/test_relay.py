@@ -109,16 +109,14 @@ def test_who_has_connected_is_served_though_the_file_goes_at_once(tmp_path):
                     assert received(connection, 8) == b"welcome\n"
 
 
-def test_what_no_one_has_opened_ends_with_its_file(server):
+@pytest.mark.parametrize("is_opened", [False, True], ids=["a file that no one opens", "a socket that is closed"])
+def test_nothing_runs_on_without_its_file_or_socket(server, is_opened):
     host = Elsewhere()
-    with within_reach(host, str(server)) as near:
-        assert Path(near).exists()
-    assert wait_until(lambda: host.started[0].poll() is not None, 20, 0.01)
-
-
-def test_nothing_runs_on_once_the_socket_is_closed(server):
-    host = Elsewhere()
-    connect(host, str(server)).close()
+    if is_opened:
+        connect(host, str(server)).close()
+    else:
+        with within_reach(host, str(server)) as near:
+            assert Path(near).exists()
     assert wait_until(lambda: host.started[0].poll() is not None, 20, 0.01)
 
 

@@ -28,7 +28,3 @@ def test_it_has_a_table_of_its_own_that_reports_how_coarse_it_is() -> None:
     assert "Measured by TRex v3.08, in software" in text
     # Offered Mbit/s, frames, smallest, mean of the means, largest, largest jitter, and all histograms of valid trials.
     assert "raw 1000fps 0.672 200 3 27 1,200 7 0–9: 60 · 30–39: 139 · 1,000–1,999: 1" in text
-
-
-def test_nothing_where_none_was_measured() -> None:
-    assert "generator's clock" not in page_of(campaign([trial(stream_counts())])).text

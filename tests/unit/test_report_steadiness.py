@@ -38,11 +38,6 @@ def test_a_steady_campaign_reports_what_can_be_excluded_and_warns_of_nothing():
     assert "the throughput drifted" not in page
 
 
-def test_a_campaign_of_single_trials_has_no_such_section():
-    assert "Stability" not in report_page(campaign([trial(stream_counts())]))
-    assert "Stability" not in report_page(campaign())
-
-
 def test_outliers_are_counted_and_part_of_their_mean():
     made = replace(DRIFTING, drift=0.0, scatter=exact, uuts=("one",), sizes=(64,), loads=(100_000,))
     trials = made.trials()

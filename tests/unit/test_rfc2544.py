@@ -402,7 +402,6 @@ def test_the_report_has_each_test_and_every_deviation() -> None:
         "trials: 1 s instead of 60 s (section 24)",
     ):
         assert output in page.text, output
-    assert "rfc2544" not in page_of(campaign([trial(stream_counts())])).ids
 
 
 def test_the_terminal_has_a_row_for_each_search_and_what_is_missing() -> None:

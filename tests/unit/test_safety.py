@@ -81,11 +81,6 @@ def test_reasons_to_leave_an_interface_alone(link, around, expected):
     assert reasons(KernelLink(**{"index": 2, "name": "eth1", **link}), **around) == expected
 
 
-def test_the_loopback_of_this_machine_is_refused():
-    with pytest.raises(UsageError, match="port lo is in use .* it is the loopback interface"):
-        refuse_unsafe_port("lo", ["127.0.0.1", "::1"])
-
-
 @pytest.mark.parametrize(
     ("others", "which"),
     [
@@ -106,12 +101,12 @@ def test_an_interface_that_is_not_there_names_those_that_are(monkeypatch, name, 
         refuse_unsafe_port(name)
 
 
-def test_an_mtu_that_is_smaller_than_the_topology_reports_is_not_set_but_refused():
+def test_the_loopback_of_this_machine_is_refused_and_an_mtu_that_is_too_small_is_not_set():
     (mtu,) = [port.mtu for port in read_ports() if port.name == "lo"]
     with pytest.raises(UsageError, match=f"port lo: its MTU is {mtu}, .* `ip link set dev lo mtu {mtu + 1}`"):
         refuse_unsafe_port("lo", mtu=mtu + 1)
-    with pytest.raises(UsageError, match="port lo is in use"):
-        refuse_unsafe_port("lo", mtu=mtu)
+    with pytest.raises(UsageError, match="port lo is in use .* it is the loopback interface"):
+        refuse_unsafe_port("lo", ["127.0.0.1", "::1"], mtu=mtu)
 
 
 def test_what_is_not_there_is_refused_by_name():

@@ -91,7 +91,6 @@ def test_the_report_has_bounds_and_delays_under_load() -> None:
     assert "limited by the source, which can be paced at 200,000 frames/s" in text
     assert "nothing measured: uut-failed: dead" in text
     assert "50 % of NDR" in text
-    assert "Highest loads" not in page_of(campaign([trial(stream_counts())])).text
 
 
 def test_figures_of_searches_are_files_too() -> None:

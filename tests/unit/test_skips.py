@@ -50,18 +50,8 @@ def test_only_lacks_of_the_platform_are_excused(reason, excused):
 )
 def test_a_run_with_a_skip(tmp_path, reason, ci, code):
     (tmp_path / "test_it.py").write_text(SUITE.format(reason=reason))
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "tests.skips",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        os.devnull,
-        tmp_path,
-    ]
+    plugins = ["-p", "tests.skips", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *plugins, "-c", os.devnull, tmp_path]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"CI": ci}, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stdout
     assert ("test_it_is_skipped: needs busybox" in done.stdout) is (code == pytest.ExitCode.TESTS_FAILED)

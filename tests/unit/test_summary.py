@@ -16,11 +16,7 @@ INVALID = (Reason(ReasonKind.LINK_DOWN, "", "egress NIC was down"),)
 
 def test_it_shows_loads_loss_and_verdicts() -> None:
     trials = [
-        trial(
-            stream_counts(sent=100_000, received=93_000, intended_fps=100_000.0),
-            load="100000fps",
-            repetition=1,
-        ),
+        trial(stream_counts(sent=100_000, received=93_000, intended_fps=100_000.0), load="100000fps", repetition=1),
         trial(stream_counts(), load="100000fps", repetition=2, reasons=SUSPICIOUS),
         trial(stream_counts(), load="100000fps", repetition=3, reasons=INVALID),
     ]
@@ -29,6 +25,11 @@ def test_it_shows_loads_loss_and_verdicts() -> None:
     assert first == ["raw", "64", "67.2", "67.2", "62.5", "93.0", "7.000", "1", "valid"]
     assert any("1 suspicious" in line for line in lines)
     assert any("link-down" in line for line in lines)
+
+
+def test_it_has_no_words_about_what_there_is_none_of() -> None:
+    text = printed(campaign([trial(stream_counts())]))
+    assert [words for words in ("discarded", "emulated", "Sources", "most lost") if words in text] == []
 
 
 def test_it_reports_what_to_do_about_loads_that_the_sources_did_not_reach() -> None:
@@ -43,7 +44,6 @@ def test_it_shows_attempts_thrown_away() -> None:
     text = printed(campaign([one, trial(stream_counts(), repetition=2)]))
     assert "2 retries" in text
     assert "discarded and repeated for link-down: 2 attempts" in text
-    assert "discarded" not in printed(campaign([trial(stream_counts())]))
 
 
 def test_it_of_a_group_without_valid_trials_has_no_numbers() -> None:
@@ -57,7 +57,6 @@ def test_it_marks_emulated_uuts_and_reports_what_that_means() -> None:
     assert text.count("virtio (emulated)") == 3, "the best load of each size"
     assert "raw (emulated)" not in text
     assert "(emulated): the CPU is emulated; these numbers describe the emulator, not the VMM" in text
-    assert "emulated" not in printed(campaign([trial(stream_counts())]))
 
 
 def test_it_takes_names_as_text_and_reports_sources_apart() -> None:
@@ -122,7 +121,6 @@ def test_it_names_where_most_frames_of_a_uut_were_lost() -> None:
     ]
     text = " ".join(printed(campaign(trials, uuts=("kvm",))).split())
     assert "most lost of kvm: ingress tap (tx_dropped), 75.0 % of 400" in text
-    assert "most lost" not in printed(campaign([trial(stream_counts())]))
 
 
 def test_the_terminal_begins_with_the_findings_of_the_report() -> None:
