@@ -5,9 +5,18 @@ import random
 import pytest
 from scipy.stats import kendalltau, theilslopes
 
-from netbench.statistics.trend import TimeSeries, trend, trend_over_boots
+from netbench.statistics import trend as trends
+from netbench.statistics.trend import TimeSeries
 
 RISING = [0.0, 0.2, 0.1, 0.5, 0.4, 0.7, 0.6, 0.9, 1.0]
+
+
+def trend(series):
+    return trends.trend(series)
+
+
+def trend_over_boots(series):
+    return trends.trend_over_boots(series)
 
 
 def test_of_one_series_it_is_kendall_s_test_and_the_slope_of_theil_and_sen():
