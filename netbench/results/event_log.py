@@ -5,12 +5,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 from netbench.errors import TestbedError
 from netbench.model.events import Event, TrialFinished, TrialStored
 from netbench.model.foreign_text import json_of
+from netbench.model.limits import Limit
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 
 _STORED = f'"kind": "{TrialStored.kind}"'.encode()
@@ -55,6 +57,17 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield from file
 
 
+def _fields(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _plain(value: object) -> object:
+    """Return the stored form of a limit, the fields of any other dataclass, or else the text of a value."""
+    if isinstance(value, Limit):
+        return value.stored
+    return _fields(value) if is_dataclass(value) else str(value)
+
+
 class EventLog:
     """Appends each event at once, with its time (CLOCK_REALTIME); a killed run leaves at most a cut last line."""
 
@@ -63,7 +76,7 @@ class EventLog:
 
     def on(self, event: Event) -> None:
         """Append the event; TestbedError if the disk is full."""
-        line = json_of({"time_ns": time.time_ns(), "kind": event.kind, **asdict(event)}, default=str)
+        line = json_of({"time_ns": time.time_ns(), "kind": event.kind, **_fields(event)}, default=_plain)
         try:
             with self._path.open("a+b") as file:
                 if file.seek(0, os.SEEK_END):

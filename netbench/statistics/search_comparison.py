@@ -94,7 +94,7 @@ class Range:
 
 def _upper(found: SearchResult) -> float:
     """Return the upper bound; infinite if the UUT is not the cause of it."""
-    reached = found.state is not SearchState.AT_LEAST and not found.limited_by and found.upper_fps is not None
+    reached = found.state is not SearchState.AT_LEAST and found.limited_by.is_uut and found.upper_fps is not None
     return found.upper_fps if reached and found.upper_fps is not None else inf
 
 

@@ -6,6 +6,7 @@ from math import inf
 import pytest
 
 from netbench.errors import ExitCode
+from netbench.model.limits import Limit, LimitKind
 from netbench.model.search import Rfc2544Tests, SearchResult, SearchState
 from netbench.results.manifest import SEARCHES
 from netbench.statistics.regression_gate import GateResult, judge_searches
@@ -90,7 +91,7 @@ def test_an_unstable_search_decides_nothing():
 
 
 def test_a_limit_that_the_source_set_is_never_a_regression():
-    limited = [replace(search, limited_by="the source") for search in three(0.23)]
+    limited = [replace(search, limited_by=Limit(LimitKind.SOURCE)) for search in three(0.23)]
     assert outcome(three(), limited) is GateResult.INCONCLUSIVE
 
 
