@@ -4,6 +4,7 @@ These tests are in sections 26.2 to 26.6. Their rates are in frames/s of each st
 test, or a part of it, could not be measured; it is empty if nothing is missing.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean, stdev
@@ -11,6 +12,7 @@ from statistics import fmean, stdev
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitField, LimitKind
+from netbench.model.verdict import Reason, ReasonKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +250,13 @@ class SearchResult:
     def is_failed(self) -> bool:
         """Whether the result contains no information about the UUT."""
         return self.state is SearchState.FAILED
+
+    @property
+    def failure(self) -> ReasonKind | None:
+        """The kind of the reason for which the search failed; None if it did not fail, or for another cause."""
+        with suppress(ValueError):
+            return Reason.parse(self.why).kind if self.is_failed else None
+        return None
 
     @property
     def limited_by_request(self) -> bool:

@@ -13,7 +13,7 @@ from netbench.errors import TestbedError
 from netbench.model.events import Event, TrialFinished, TrialStored
 from netbench.model.foreign_text import json_of
 from netbench.model.limits import Limit
-from netbench.model.verdict import Reason, ReasonKind, Verdict
+from netbench.model.verdict import Reason, Verdict
 
 _STORED = f'"kind": "{TrialStored.kind}"'.encode()
 
@@ -35,21 +35,11 @@ def attempts_without_result(path: Path) -> dict[str, list[tuple[Reason, ...]]]:
             if event["kind"] == TrialStored.kind:
                 attempts.pop(event["key"], None)
             elif event["kind"] == TrialFinished.kind and event["verdict"] == Verdict.INVALID.value:
-                reasons = tuple(map(_reason, event["reasons"]))
+                reasons = tuple(map(Reason.parse, event["reasons"]))
                 attempts.setdefault(event["key"], []).append(reasons)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # damaged, or cut when killed
             continue
     return attempts
-
-
-def reason_entry(reason: Reason) -> str:
-    """Return the entry of a reason in the log: its kind, and its detail."""
-    return f"{reason.kind.value}: {reason.detail}"
-
-
-def _reason(entry: str) -> Reason:
-    kind, _, detail = entry.partition(": ")
-    return Reason(ReasonKind(kind), "", detail)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
