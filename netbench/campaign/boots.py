@@ -28,7 +28,6 @@ from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.plan import noise_trial as noise
 from netbench.plan.warm_up import is_enough, warm_up_trial
 from netbench.plan.warnings import too_short_for
-from netbench.results.event_log import reason_entry
 from netbench.statistics.intervals import RUN_TO_RUN_IN_VM, noise_floor
 from netbench.statistics.totals import TrialTotals
 from netbench.testbed.active_guests import ActiveGuests
@@ -304,7 +303,7 @@ class Boots:
 
     def _finish(self, result: TrialResult) -> None:
         """Report the result of an attempt, and keep or remove its captures."""
-        spec, reasons = result.spec, tuple(map(reason_entry, result.reasons))
+        spec, reasons = result.spec, tuple(map(str, result.reasons))
         self.record.report(TrialFinished(spec.key, spec.index, result.attempt, result.verdict.value, reasons))
         is_kept = self._keeps_captures and (self.profile.keep_captures == "all" or result.verdict is Verdict.INVALID)
         # A capture that filled the disk is incomplete, and takes space that the results need.

@@ -160,7 +160,7 @@ class CampaignRecord:
             if last is None or (last.state, last.lower_fps, last.upper_fps) != bounds:
                 self.report(BoundsNarrowed(search))
             self.searches[search.key] = search
-            if search.for_maxima and (maximum := maximum_of(search)) and maximum.limited_by:
+            if search.for_maxima and (maximum := maximum_of(search)) and not maximum.limited_by.is_uut:
                 self.warn(
                     WarningKind.MAXIMUM_IS_LOWER_BOUND,
                     f"The maximum of UUT {maximum.uut} with frames of {in_bytes(maximum.frame_size)} is at least "

@@ -181,7 +181,7 @@ def _columns(groups: Sequence[Group]) -> Iterator[Column]:
     yield "Intended\nMbit/s", _intended
     if not neighbours:
         yield "Offered\nMbit/s", lambda group: mbps(mean(group.offered_mbps))
-    yield "Throughput\nMbit/s", lambda group: at_least(mbps(mean(group.throughput_mbps)), group.limited_by)
+    yield "Throughput\nMbit/s", lambda group: at_least(mbps(mean(group.throughput_mbps)), group.is_lower_bound)
     if not neighbours:
         yield "\nkfps", lambda group: kfps(mean(group.throughput_fps))
     yield "Loss\n%", _loss
@@ -223,7 +223,7 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
     The most frequent reasons come first.
     """
     yield from (mix.summary for mix in mixes_among(group.frame_size for group in groups))
-    limits = dict.fromkeys(group.limited_by.partition(":")[0] for group in groups if group.limited_by)
+    limits = dict.fromkeys(group.limited_by.kind.value for group in groups if group.limited_by and group.is_lower_bound)
     if limits:
         yield f"≥: a maximum that is limited by {' or '.join(limits)}, not by the UUT, is a lower bound"
     if any(_loss(group).startswith("<") for group in groups):

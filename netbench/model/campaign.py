@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netbench.model.frame_mix import FrameSize, size_text
+from netbench.model.limits import LIMITED_BY_UUT, Limit
 from netbench.model.search import SearchResult
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import CampaignWarning
@@ -40,7 +41,7 @@ class Maximum:
     """The highest throughput of one stream of a UUT at one frame size, of so many `sources` at once.
 
     Loads of neighbours are a share of it; it was measured while they were idle (Schlosser et al. 2011, section 3.4).
-    Loads of the UUT itself may be a share of it too. With `limited_by` it is a lower bound, for this reason.
+    Loads of the UUT itself may be a share of it too. `limited_by` another limit than the UUT, it is a lower bound.
     `held_fps` is the most that the sources sustain beside the UUT; None: unknown. `goal` is the goal of the search that
     found it; empty: it was found among the loads of the profile.
     """
@@ -50,7 +51,7 @@ class Maximum:
     fps: float  # frames per second per stream, the mean over `repetitions`
     load: str  # the load per stream at which it was reached, as the profile has it
     repetitions: int  # with a search: its trials
-    limited_by: str = ""
+    limited_by: Limit = LIMITED_BY_UUT
     held_fps: float | None = None
     goal: str = ""
     sources: int = 1

@@ -4,12 +4,15 @@ These tests are in sections 26.2 to 26.6. Their rates are in frames/s of each st
 test, or a part of it, could not be measured; it is empty if nothing is missing.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean, stdev
 
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import FrameSize
+from netbench.model.limits import LIMITED_BY_UUT, LimitField, LimitKind
+from netbench.model.verdict import Reason, ReasonKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +133,6 @@ class Rfc2544Tests:
     reset: Reset | None = None
 
 
-# Why a search ended at the highest load that it may try, if the user set that load as a rate.
-HIGHEST_REQUESTED_LOAD = "the highest load asked for"
-
-
 # The lower bound is an offered load, in whole frames: it can differ from the intended load.
 _ROUNDING = 1.1
 
@@ -213,7 +212,7 @@ class SearchResult:
     `throughput_fps` is the throughput at the lower bound, if it is below the load: the conditional throughput of
     RFC 9971, with the offered load. None: there is none so far. `trials` and `seconds` of traffic are those of the
     whole search, which may have had other goals. `width` is the allowed distance of the bounds at the end, as a ratio
-    of the upper one. `limited_by` is the reason if the upper bound is not due to the UUT. `unstable` describes trials
+    of the upper one. `limited_by` is the limit, if the upper bound is not due to the UUT. `unstable` describes trials
     that contradict a single limit. `why` is how the UUT failed, in all trials or at the upper bound. It may also be how
     the tester kept the bounds further apart than the width. `delays`, and the other `tests` of RFC 2544 if they were
     requested, were measured afterwards, at parts of the lower bound of the first goal. `overload_fps` is the throughput
@@ -237,7 +236,7 @@ class SearchResult:
     throughput_fps: float | None = None
     trials: int = 0
     seconds: float = 0.0
-    limited_by: str = ""
+    limited_by: LimitField = LIMITED_BY_UUT
     unstable: str = ""
     why: str = ""
     delays: tuple[LoadedDelay, ...] = ()
@@ -253,9 +252,16 @@ class SearchResult:
         return self.state is SearchState.FAILED
 
     @property
+    def failure(self) -> ReasonKind | None:
+        """The kind of the reason for which the search failed; None if it did not fail, or for another cause."""
+        with suppress(ValueError):
+            return Reason.parse(self.why).kind if self.is_failed else None
+        return None
+
+    @property
     def limited_by_request(self) -> bool:
         """Whether the search ended at the highest load that the user set as a rate, and not at a limit."""
-        return self.limited_by == HIGHEST_REQUESTED_LOAD
+        return self.limited_by.kind is LimitKind.REQUESTED_LOAD
 
     @property
     def is_regular(self) -> bool:

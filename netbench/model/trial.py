@@ -11,6 +11,7 @@ from pydantic import AfterValidator
 from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.fields import LoadField, alike
 from netbench.model.frame_mix import FrameSize
+from netbench.model.limits import LIMITED_BY_UUT, Limit
 from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
 from netbench.model.tester import Disturbance, StreamEnds
 from netbench.model.units import Load
@@ -65,19 +66,19 @@ class GuestTask:
 
 @dataclass(frozen=True, slots=True)
 class LoadReference:
-    """The reference of loads that are shares: a maximum in frames/s of each stream, or less, for `limited_by`.
+    """The reference of loads that are shares: a maximum in frames/s of each stream, and its limit.
 
     `held_fps` is the most that the sources sustain beside the UUT, if it is known.
     """
 
     fps: float
-    limited_by: str = ""
+    limited_by: Limit = LIMITED_BY_UUT
     held_fps: float | None = None
 
     def part(self, percent: float) -> tuple[float, bool]:
         """Return this share in frames/s, limited to what can be offered; and whether the limit applied."""
         requested_fps = self.fps * percent / 100
-        most = self.held_fps or (self.fps if self.limited_by else inf)
+        most = self.held_fps or (inf if self.limited_by.is_uut else self.fps)
         return min(requested_fps, most), requested_fps > most
 
 
@@ -170,7 +171,7 @@ class TrialSpec:
         victim = replace(
             self.victim,
             traffic=replace(self.frames, load=load),
-            share_of_less=maximum.limited_by,
+            share_of_less=maximum.limited_by.stored,
             is_less_than_share=is_less,
         )
         return replace(self, guests=(victim, *self.neighbours))
@@ -287,4 +288,4 @@ def _resolved(guest: GuestTask, maxima: Mapping[FrameSize, LoadReference], of_vi
     maximum = maxima[activity.frame_size]
     load = Load.of_fps(maximum.fps * activity.share / 100)
     traffic = replace(of_victim, size=activity.frame_size, load=load)
-    return replace(guest, traffic=traffic, share_of_less=maximum.limited_by)
+    return replace(guest, traffic=traffic, share_of_less=maximum.limited_by.stored)

@@ -89,6 +89,15 @@ class Reason:
     stream: str  # empty when it concerns the trial as a whole
     detail: str
 
+    @classmethod
+    def parse(cls, text: str) -> "Reason":
+        """Return the reason with this text, which does not contain its stream; ValueError if the text has no kind."""
+        kind, _, detail = text.partition(": ")
+        return cls(ReasonKind(kind), "", detail)
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}: {self.detail}" if self.detail else self.kind.value
+
 
 class WarningKind(Enum):
     """A fact that readers of the results need, though no trial is invalid because of it."""

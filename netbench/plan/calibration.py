@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep
 from netbench.model.frame_mix import FrameSize, rising, size_text
+from netbench.model.limits import LimitKind
 from netbench.model.profile import MaximaSpec
 from netbench.model.replayed_loads import ReplayedLoads
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Network
@@ -22,7 +23,7 @@ from netbench.model.verdict import CampaignWarning, Reason, ReasonKind
 from netbench.plan.added_trials import AddedTrials
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.plan.selection import source_numbers
-from netbench.statistics.limits import THE_SOURCE, CalibrationKey
+from netbench.statistics.limits import CalibrationKey
 from netbench.statistics.reference_throughput import maximum_of, why_no_maximum
 
 _USUAL_S = 1.0
@@ -239,9 +240,9 @@ class CalibratedSchedule(_AroundSchedule):
         if maximum is None:
             raise _NoMaximumError(why_no_maximum(search))
         sustained_fps, ceiling = maximum.held_fps, self._ceilings.get((sources, size))
-        if ceiling is not None and not maximum.limited_by.startswith(THE_SOURCE):
+        if ceiling is not None and maximum.limited_by.kind is not LimitKind.SOURCE:
             highest_fps = ceiling.paced_fps or ceiling.fps
-            if not maximum.limited_by or highest_fps > maximum.fps:
+            if maximum.limited_by.is_uut or highest_fps > maximum.fps:
                 steady_fps = max(_STEADY_PART * highest_fps, min(highest_fps, _OVERLOAD * maximum.fps))
                 sustained_fps = min(sustained_fps or inf, max(steady_fps, maximum.fps))
         return LoadReference(maximum.fps, maximum.limited_by, sustained_fps)

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep, Maximum
 from netbench.model.frame_mix import FrameSize, rising
+from netbench.model.limits import Limit, LimitKind
 from netbench.model.profile import LOADS
 from netbench.model.scenario import SHARED_IDLE
 from netbench.model.topology import measured_pairs
@@ -18,7 +19,6 @@ from netbench.plan.calibration import fewest_sources, sizes_referred_to, without
 from netbench.plan.order import CellKey, CellOrder
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.plan.selection import source_numbers
-from netbench.statistics.limits import THE_LOAD_ASKED
 from netbench.statistics.reference_throughput import find_maximum, why_none_among_loads
 
 MAX_TRIALS = 1_000_000
@@ -141,7 +141,7 @@ class StaticPlan(Schedule):
                     if (other.uut, other.scenario, other.frame_size) == reference and other.key in results
                 ]
                 maximum = find_maximum((results[key] for key in keys), trial.uut, size)
-            if maximum is None or maximum.limited_by == THE_LOAD_ASKED:
+            if maximum is None or maximum.limited_by == Limit(LimitKind.REQUESTED_LOAD):
                 return without_maximum(trial, why_none_among_loads(maximum))
             self._maxima[trial.uut, size] = maximum
             maxima[size] = LoadReference(maximum.fps, maximum.limited_by)

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.limits import LimitKind
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.report.formats import capitalised, count, enumerated
 from netbench.report.sentences import sentence
 from netbench.statistics.groups import Group, best_groups
 from netbench.statistics.interference import relative_maxima
 from netbench.statistics.intervals import MOST_REPETITIONS, RatioOfMeans, Unknown, repetitions_for
-from netbench.statistics.limits import THE_LOAD_ASKED, THE_SOURCE
 
 _MOST_CAVEATS = 3
 _CLOSE_ENOUGH = 0.1  # the widest interval of a ratio, ±
@@ -73,14 +73,14 @@ def _invalid(results: CampaignResults) -> Iterator[tuple[str, str]]:
 
 def _lower_bounds(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
     """The maxima that are only lower bounds."""
-    limited: dict[str, dict[str, None]] = {}
+    limited: dict[LimitKind, dict[str, None]] = {}
     for group in best_groups(groups):
-        if group.limited_by:
-            limited.setdefault(group.limited_by.partition(":")[0], {})[group.uut] = None
-    names = {THE_LOAD_ASKED: "raise_load", THE_SOURCE: "faster_source"}
+        if group.limited_by and not group.limited_by.is_uut:
+            limited.setdefault(group.limited_by.kind, {})[group.uut] = None
+    names = {LimitKind.REQUESTED_LOAD: "raise_load", LimitKind.SOURCE: "faster_source"}
     for limit, uuts in limited.items():
         remedy = sentence(f"remedies.{names.get(limit, 'idle_machine')}")
-        yield sentence("caveats.lower_bound", uuts=_named(uuts), limit=limit, remedy=remedy), "maximum"
+        yield sentence("caveats.lower_bound", uuts=_named(uuts), limit=limit.value, remedy=remedy), "maximum"
 
 
 def _wide_intervals(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:

@@ -117,7 +117,7 @@ class ComparedRow:
 def throughput_row(difference: Difference) -> ComparedRow:
     """The throughputs of a cell."""
     sides = [
-        (at_least(mbps(mean(side.throughput_mbps)), side.limited_by), mbps_spread(side.throughput_mbps))
+        (at_least(mbps(mean(side.throughput_mbps)), side.is_lower_bound), mbps_spread(side.throughput_mbps))
         for side in (difference.base, difference.new)
     ]
     tested = difference.throughput_test

@@ -226,7 +226,7 @@ def _side(group: Group) -> JsonObject:
         "loss_ratio": mean(group.loss_ratio),
         "valid_trials": len(group.valid),
         "trials": len(group.everything),
-        "limited_by": group.limited_by or ("the UUT" if group.limited_by == "" else None),
+        "limited_by": None if group.limited_by is None else str(group.limited_by),
     }
 
 

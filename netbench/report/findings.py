@@ -160,10 +160,11 @@ def _of_setting(
     if not others:
         return sentence("findings.only", uut=name(top.uut), amount=_amount(top)), ""
     of = "" if is_alone else f" of {len(others) + 1} alike"
-    tied = [group for group in (top, *others) if top.limited_by and group.limited_by and group.load == top.load]
+    tied = [group for group in (top, *others) if top.is_lower_bound and group.is_lower_bound and group.load == top.load]
     if len(tied) > 1 and baseline in {group.uut for group in tied}:
         amounts = "; ".join(f"{name(group.uut)} {_most_of(group)}" for group in tied)
-        limits = enumerated(list(dict.fromkeys(str(group.limited_by).partition(":")[0] for group in tied)))
+        kinds = dict.fromkeys(group.limited_by.kind for group in tied if group.limited_by)
+        limits = enumerated([kind.value for kind in kinds])
         lead = sentence("findings.tied", uuts=enumerated([name(group.uut) for group in tied[:_MOST_NAMED]]), of=of)
         details = [sentence("findings.tied_details", amounts=amounts, limits=limits)]
     else:
@@ -180,11 +181,11 @@ def _of_setting(
 def _amount(group: Group) -> str:
     """The highest throughput, with its limit where that was not the UUT."""
     most = f"{_most_of(group)} Mbit/s"
-    return f"{most} (lower bound, limited by {group.limited_by})" if group.limited_by else most
+    return f"{most} (lower bound, limited by {group.limited_by})" if group.is_lower_bound else most
 
 
 def _most_of(group: Group) -> str:
-    return at_least(f"{mbps(mean(group.maximum_mbps))}{_spread(group.maximum_mbps)}", group.limited_by)
+    return at_least(f"{mbps(mean(group.maximum_mbps))}{_spread(group.maximum_mbps)}", group.is_lower_bound)
 
 
 def _spread(interval: Interval | None) -> str:

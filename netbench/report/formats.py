@@ -63,9 +63,9 @@ def bounded(text: str, ratio: RatioOfMeans) -> str:
     return f"{ratio.bound} {text}" if ratio.bound else text
 
 
-def at_least(text: str, limited_by: str | None) -> str:
-    """A maximum, with ≥ where the UUT was not the limit."""
-    return f"≥ {text}" if limited_by else text
+def at_least(text: str, is_lower_bound: bool) -> str:
+    """A maximum, with ≥ where it is a lower bound."""
+    return f"≥ {text}" if is_lower_bound else text
 
 
 def change_limits(ratio: RatioOfMeans) -> str:

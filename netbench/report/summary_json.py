@@ -10,6 +10,7 @@ from typing import Any
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
 from netbench.model.frame_mix import size_text
+from netbench.model.limits import LIMITED_BY_UUT
 from netbench.model.search import SearchResult
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.verdict import Verdict
@@ -108,8 +109,8 @@ def _maximum(group: Group) -> dict[str, object]:
         "loads": [str(load) for load in group.maximum_loads],
         **mean_and_width("throughput_fps", group.maximum_fps),
         **mean_and_width("throughput_mbps", group.maximum_mbps),
-        "limited_by": group.limited_by or "the UUT",
-        "is_lower_bound": bool(group.limited_by),
+        "limited_by": str(group.limited_by or LIMITED_BY_UUT),
+        "is_lower_bound": group.is_lower_bound,
     }
 
 
@@ -144,7 +145,7 @@ def _search(search: SearchResult) -> dict[str, object]:
         "for_maxima": search.for_maxima,
         "verdict": search.state.value,
         **bounds,
-        "limited_by": search.limited_by or None,
+        "limited_by": search.limited_by.stored or None,
         "unstable": search.unstable or None,
         "why": search.why or None,
         "trials": search.trials,

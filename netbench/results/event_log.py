@@ -5,13 +5,15 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 from netbench.errors import TestbedError
 from netbench.model.events import Event, TrialFinished, TrialStored
 from netbench.model.foreign_text import json_of
-from netbench.model.verdict import Reason, ReasonKind, Verdict
+from netbench.model.limits import Limit
+from netbench.model.verdict import Reason, Verdict
 
 _STORED = f'"kind": "{TrialStored.kind}"'.encode()
 
@@ -33,26 +35,27 @@ def attempts_without_result(path: Path) -> dict[str, list[tuple[Reason, ...]]]:
             if event["kind"] == TrialStored.kind:
                 attempts.pop(event["key"], None)
             elif event["kind"] == TrialFinished.kind and event["verdict"] == Verdict.INVALID.value:
-                reasons = tuple(map(_reason, event["reasons"]))
+                reasons = tuple(map(Reason.parse, event["reasons"]))
                 attempts.setdefault(event["key"], []).append(reasons)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # damaged, or cut when killed
             continue
     return attempts
 
 
-def reason_entry(reason: Reason) -> str:
-    """Return the entry of a reason in the log: its kind, and its detail."""
-    return f"{reason.kind.value}: {reason.detail}"
-
-
-def _reason(entry: str) -> Reason:
-    kind, _, detail = entry.partition(": ")
-    return Reason(ReasonKind(kind), "", detail)
-
-
 def _lines(path: Path) -> Iterator[bytes]:
     with suppress(OSError), path.open("rb") as file:
         yield from file
+
+
+def _fields(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _plain(value: object) -> object:
+    """Return the stored form of a limit, the fields of any other dataclass, or else the text of a value."""
+    if isinstance(value, Limit):
+        return value.stored
+    return _fields(value) if is_dataclass(value) else str(value)
 
 
 class EventLog:
@@ -63,7 +66,7 @@ class EventLog:
 
     def on(self, event: Event) -> None:
         """Append the event; TestbedError if the disk is full."""
-        line = json_of({"time_ns": time.time_ns(), "kind": event.kind, **asdict(event)}, default=str)
+        line = json_of({"time_ns": time.time_ns(), "kind": event.kind, **_fields(event)}, default=_plain)
         try:
             with self._path.open("a+b") as file:
                 if file.seek(0, os.SEEK_END):

@@ -484,7 +484,7 @@ GROUP_COLUMNS: tuple[ExportColumn[Group], ...] = (
     ExportColumn("outlier_trials", int, _outlier_trials),
     ExportColumn("throughput_mbps_without_outliers", float, _without_outliers),
     # Empty in all rows except those of a maximum.
-    ExportColumn("limited_by", str, lambda group: None if group.limited_by is None else group.limited_by or "the UUT"),
+    ExportColumn("limited_by", str, lambda group: None if group.limited_by is None else str(group.limited_by)),
     *_interval("maximum_fps", lambda group: None if group.limited_by is None else group.maximum_fps),
     ExportColumn("maximum_loads", str, _maximum_loads),
     ExportColumn("boots", int, lambda group: _value("throughput_fps.boots")(group) or None),

@@ -9,8 +9,8 @@ from operator import add
 from statistics import fmean
 
 from netbench.model.frame_mix import FrameSize
+from netbench.model.limits import LIMITED_BY_UUT, Limit, LimitKind
 from netbench.model.search import (
-    HIGHEST_REQUESTED_LOAD,
     LoadedDelay,
     Rfc2544Tests,
     SearchedStream,
@@ -293,13 +293,15 @@ class CellSearch:
 
         size = self._cell.frame_size
         line_rate = line_rate_fps(self._link_bps, size)
-        throughput = Throughput(result.lower_fps or 0.0, highest, line_rate, result.state, size, result.limited_by)
+        throughput = Throughput(
+            result.lower_fps or 0.0, highest, line_rate, result.state, size, result.limited_by.stored
+        )
         Rfc2544Run(self._options, self._plan.profile, throughput, self, keep).measure()
 
     def _measure_overload(self, result: SearchResult, highest: float) -> None:
         """Measure above the upper bound if the UUT set it, at a load that the sources sustain."""
         factor = self._options.overload
-        if factor is None or result.upper_fps is None or result.limited_by:
+        if factor is None or result.upper_fps is None or not result.limited_by.is_uut:
             return
         overload = rounded(factor * result.upper_fps)
         try:
@@ -407,14 +409,16 @@ class CellSearch:
         longest_s = max((trial.duration_s for trial in at_upper), default=0.0)
         valid = [goal.is_met_by(trial) for trial in at_upper if not trial.limited_by and trial.duration_s == longest_s]
         decisive = at_upper if at_upper or lower is not None else self._trials
-        limited_by = next((trial.limited_by for trial in decisive if trial.limited_by), "")
-        if self._method.is_upper(valid.count(False), valid.count(True)):  # the UUT is the limit
-            limited_by = ""
-        wide = ""
-        if limited_by and lower is not None and (missed := self._missed_above(goal, lower)) is not None:
-            upper, limited_by, wide = missed, "", f"the tester keeps the bounds apart: {limited_by}"
+        limited_by, wide = LIMITED_BY_UUT, ""
+        reason = next((trial.limited_by for trial in decisive if trial.limited_by), "")
+        if reason and not self._method.is_upper(valid.count(False), valid.count(True)):
+            missed = None if lower is None else self._missed_above(goal, lower)
+            if missed is None:
+                limited_by = Limit(LimitKind.TRIAL_REASON, detail=reason)
+            else:
+                upper, wide = missed, f"the tester keeps the bounds apart: {reason}"
         state = self._state(lower, upper, limited_by) if is_over or self._is_done else SearchState.SEARCHING
-        if state is SearchState.AT_LEAST and not limited_by:
+        if state is SearchState.AT_LEAST and limited_by.is_uut:
             limited_by = self._limit_of_sources()
         failure = next((trial.failed for trial in at_upper if trial.failed), "")
         is_first = goal == self._method.goals[0]
@@ -459,23 +463,22 @@ class CellSearch:
                 return load
         return None
 
-    def _limit_of_sources(self) -> str:
+    def _limit_of_sources(self) -> Limit:
         """Return why no load above the lower bound was tried, and the sign that the sources can do more, if any."""
         if self._options.highest.kind is not LoadKind.MAX:
-            return HIGHEST_REQUESTED_LOAD
+            return Limit(LimitKind.REQUESTED_LOAD)
         highest, ceiling = self._highest or 0.0, self.ceiling
         doubt = ceiling.doubt if ceiling else ""
         if ceiling and not doubt and highest < FAR_BELOW * (ceiling.paced_fps or ceiling.fps * _PACED_PART):
             doubt = f"without a rate to keep it offers {ceiling.fps:,.0f} frames/s"
-        remark = f" (not reliable: {doubt})" if doubt else ""
-        return f"the source, which can be paced at {highest:,.0f} frames/s{remark}"
+        return Limit(LimitKind.SOURCE, paced_fps=highest, doubt=doubt)
 
-    def _state(self, lower: float | None, upper: float | None, limited_by: str) -> SearchState:
-        if self._why or (lower is None and (upper is None or limited_by)):
+    def _state(self, lower: float | None, upper: float | None, limited_by: Limit) -> SearchState:
+        if self._why or (lower is None and (upper is None or not limited_by.is_uut)):
             return SearchState.FAILED
         if lower is None:
             return SearchState.AT_MOST
-        return SearchState.AT_LEAST if upper is None or limited_by else SearchState.FOUND
+        return SearchState.AT_LEAST if upper is None or not limited_by.is_uut else SearchState.FOUND
 
 
 def _is_too_fast(trial: Measured) -> bool:

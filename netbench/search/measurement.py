@@ -10,7 +10,7 @@ from netbench.model.counts import StreamCounts
 from netbench.model.search import SearchedStream
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
-from netbench.model.verdict import Reason, ReasonKind, Verdict
+from netbench.model.verdict import ReasonKind, Verdict
 from netbench.search.methods import Goal, Measured
 
 Number = TypeVar("Number", int, float)
@@ -44,7 +44,7 @@ def unmeasured(result: TrialResult) -> str:
     """Return why a trial measured nothing at all, such as that the UUT did not come up; else empty."""
     if failed(result) or any(counts.sent_frames for counts in result.streams):
         return ""
-    return _reason_text(result.reasons[0]) if result.reasons else "nothing was sent"
+    return str(result.reasons[0]) if result.reasons else "nothing was sent"
 
 
 def failed(result: TrialResult) -> str:
@@ -69,11 +69,11 @@ def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()
     limits: list[str] = []
     inconclusive = ""
     if not failure:
-        limits = list(map(_reason_text, invalid))
+        limits = list(map(str, invalid))
         if len(lost) < len(streams):
             limits.append("the number of lost frames is unknown")
         if any(frames > 0 for frames in lost):  # it may be the tester's loss
-            limits += [_reason_text(reason) for reason in result.reasons if reason.kind is ReasonKind.TESTER_LIMITED]
+            limits += [str(reason) for reason in result.reasons if reason.kind is ReasonKind.TESTER_LIMITED]
         inconclusive = _first(result, _PASSING) or ("" if limits or spec.benchmark else _shortfall(result, width))
         limits += [inconclusive] if inconclusive else []
     if failure:
@@ -219,8 +219,4 @@ def _largest(values: Iterable[Number | None]) -> Number | None:
 
 def _first(result: TrialResult, kinds: frozenset[ReasonKind]) -> str:
     """Return the first reason of these kinds as text; empty if there is none."""
-    return next((_reason_text(reason) for reason in result.reasons if reason.kind in kinds), "")
-
-
-def _reason_text(reason: Reason) -> str:
-    return f"{reason.kind.value}: {reason.detail}" if reason.detail else reason.kind.value
+    return next((str(reason) for reason in result.reasons if reason.kind in kinds), "")

@@ -54,7 +54,7 @@ class RemoteCounting:
     def begin(self, request: CountRequest) -> None:
         """Send the request to count; begun() waits for the answer."""
         self.attach()
-        self._tell({"do": "begin", "request": asdict(request)})
+        self._send({"do": "begin", "request": asdict(request)})
 
     def begun(self, timeout_s: float) -> None:
         """Return once it counts."""
@@ -62,7 +62,7 @@ class RemoteCounting:
 
     def prime_fdb(self, mac: str) -> None:
         """Send a learning frame, as Counting.prime_fdb()."""
-        self._tell({"do": "learn", "mac": mac})
+        self._send({"do": "learn", "mac": mac})
 
     def end(self) -> str:
         """Stop counting and write the sample, as Counting.end()."""
@@ -87,10 +87,10 @@ class RemoteCounting:
             process.close()
 
     def _call(self, request: Mapping[str, object]) -> Mapping[str, Any]:
-        self._tell(request)
+        self._send(request)
         return self._answer(_ANSWER_S)
 
-    def _tell(self, request: Mapping[str, object]) -> None:
+    def _send(self, request: Mapping[str, object]) -> None:
         self._conversation.request(request)
 
     def _answer(self, timeout_s: float) -> Mapping[str, Any]:

@@ -313,8 +313,8 @@ def _maxima(base: Campaign, new: Campaign, common: Collection[ComparedCell]) -> 
             before,
             base_load_counts=place_of(best) not in uncounted[1],
             new_load_counts=place_of(new_best) not in uncounted[0],
-            base_is_limit=not best.limited_by,
-            new_is_limit=not new_best.limited_by,
+            base_is_limit=not best.is_lower_bound,
+            new_is_limit=not new_best.is_lower_bound,
         )
         samples = (_on_plateau(best, base.groups), _on_plateau(new_best, new.groups))
         yield Difference(place, best, new_best, ratio, NOT_YET_TESTED, None, None, samples=samples)

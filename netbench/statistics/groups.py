@@ -11,6 +11,7 @@ from typing import TypeVar
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps, l2_mbps
 from netbench.model.frame_mix import FrameMix, FrameSize, rising
+from netbench.model.limits import Limit
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, Verdict
@@ -176,7 +177,7 @@ class Group(Repetitions):
     """All repetitions of one measurement: same UUT, scenario, number of sources, frame size and load.
 
     The group itself contains the results of the victim; `neighbours` are separate. with_limits() sets `limited_by` and
-    `plateau` of a maximum: what prevented a higher one, empty for the UUT or its links, and the maximum itself.
+    `plateau` of a maximum: what prevented a higher one, and the maximum itself.
     `noise_floor` is that of the host, as a ratio, and `run_to_run` that of NoiseFloor; None if unknown.
     """
 
@@ -188,7 +189,7 @@ class Group(Repetitions):
     scenario: str
     sources: int
     load: Load
-    limited_by: str | None = None  # None: not determined yet, or not a maximum
+    limited_by: Limit | None = None  # None: not determined yet, or not a maximum
     plateau: Plateau | None = None
     noise_floor: float | None = None
     run_to_run: float | None = None
@@ -229,6 +230,11 @@ class Group(Repetitions):
         return self.noise_floor if self.is_overloaded or self.load.kind is LoadKind.MAX else None
 
     @property
+    def is_lower_bound(self) -> bool:
+        """Whether this group is a maximum that something else than the UUT limited."""
+        return self.limited_by is not None and not self.limited_by.is_uut
+
+    @property
     def maximum_fps(self) -> Interval | None:
         """The highest throughput in frames/s, if this group is a maximum: that of its plateau, if it has one.
 
@@ -250,7 +256,7 @@ class Group(Repetitions):
 
     def _of_any_run(self, maximum: Interval | None) -> Interval | None:
         """Return the maximum, with the variation between runs added to its interval if the UUT was the limit."""
-        return maximum.widened(self.run_to_run) if maximum and not self.limited_by else maximum
+        return maximum.widened(self.run_to_run) if maximum and not self.is_lower_bound else maximum
 
     @property
     def maximum_loads(self) -> tuple[Load, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netbench.model.frame_mix import long_as
+from netbench.model.limits import LIMITED_BY_UUT
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle
 from netbench.model.units import Load
 from netbench.statistics.groups import Group, Victim, best_groups, grouped
@@ -133,16 +134,18 @@ def compared(new: Group, base: Group, counted: CountedLoads) -> RatioOfMeans | N
         return None
 
     def tried(load_of: Group, side: Group) -> bool:
-        known = side.limited_by == ""  # its plateau is known for any result of higher loads
-        return known or any(counted.get((*_side(side), load), not side.limited_by) for load in load_of.maximum_loads)
+        known = side.limited_by == LIMITED_BY_UUT  # its plateau is known for any result of higher loads
+        return known or any(
+            counted.get((*_side(side), load), not side.is_lower_bound) for load in load_of.maximum_loads
+        )
 
     return ratio_of_maxima(
         most,
         most_of_base,
         base_load_counts=tried(base, new),
         new_load_counts=tried(new, base),
-        base_is_limit=not base.limited_by,
-        new_is_limit=not new.limited_by,
+        base_is_limit=not base.is_lower_bound,
+        new_is_limit=not new.is_lower_bound,
     )
 
 

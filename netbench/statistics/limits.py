@@ -11,13 +11,12 @@ from math import hypot
 from statistics import fmean
 
 from netbench.model.frame_mix import FrameMix, FrameSize, frames_text, in_bytes
+from netbench.model.limits import LIMITED_BY_UUT, Limit, LimitKind
 from netbench.model.units import LoadKind
 from netbench.statistics.groups import Group, Plateau, best_groups, grouped
 from netbench.statistics.intervals import Interval
 from netbench.statistics.totals import THROUGHPUT_FPS
 
-THE_LOAD_ASKED = "the load asked"
-THE_SOURCE = "the source"
 # Loads, or throughputs, that differ by less than this share show neither a rise nor a fall.
 _APART = 0.05
 # A curve is bent if the share forwarded of the frames beyond a lower load is at most a third of the share forwarded of
@@ -37,12 +36,12 @@ def with_limits(groups: Iterable[Group]) -> tuple[Group, ...]:
     for same in grouped(all_groups, _sweep).values():
         for best in best_groups(same):
             limit = limit_of(best, same)
-            maxima[id(best)] = replace(best, limited_by=limit, plateau=None if limit else plateau_of(best, same))
+            maxima[id(best)] = replace(best, limited_by=limit, plateau=plateau_of(best, same) if limit.is_uut else None)
     return tuple(maxima.get(id(group), group) for group in all_groups)
 
 
-def limit_of(best: Group, same: Sequence[Group]) -> str:
-    """Return what limited a maximum; empty if it was the UUT or its links.
+def limit_of(best: Group, same: Sequence[Group]) -> Limit:
+    """Return what limited a maximum.
 
     `same` are all groups that differ from it in load only. The UUT was the limit if the throughput no longer rises with
     the load, or the link pushed back. Otherwise the load was: no higher one was requested, the source reached none, or
@@ -51,13 +50,15 @@ def limit_of(best: Group, same: Sequence[Group]) -> str:
     higher = sorted((group for group in same if _height(group) > _height(best)), key=_height)
     counted = [best, *(group for group in higher if group.counts_as_maximum)]
     if any(map(pushes_back, counted)) or _bends(best, same):
-        return ""
+        return LIMITED_BY_UUT
     for group in higher:
         if not group.counts_as_maximum:
             kinds = ", ".join(dict.fromkeys(reason.kind.value for reason in group.reasons))
-            return f"the tester: too few valid trials at {group.load}" + (f" ({kinds})" if kinds else "")
-    limit = THE_SOURCE if counted[-1].load.kind is LoadKind.MAX or _is_capped(counted[-1]) else THE_LOAD_ASKED
-    return f"{limit}: throughput still rises there" if best.is_overloaded else limit
+            detail = f"too few valid trials at {group.load}" + (f" ({kinds})" if kinds else "")
+            return Limit(LimitKind.TESTER, detail=detail)
+    is_of_source = counted[-1].load.kind is LoadKind.MAX or _is_capped(counted[-1])
+    kind = LimitKind.SOURCE if is_of_source else LimitKind.REQUESTED_LOAD
+    return Limit(kind, still_rises=best.is_overloaded)
 
 
 def still_rises(same: Iterable[Group]) -> bool:
@@ -215,7 +216,7 @@ def contradictory_maxima(
     for same in grouped(best, lambda group: (group.uut, group.scenario, group.sources)).values():
         sizes = sorted((group for group in same if not isinstance(group.frame_size, FrameMix)), key=_size)
         for small, large in pairwise(sizes):
-            if _is_below(small.maximum_of_run_fps, large.maximum_of_run_fps, _SLOWER) and not small.limited_by:
+            if _is_below(small.maximum_of_run_fps, large.maximum_of_run_fps, _SLOWER) and not small.is_lower_bound:
                 text = (
                     f"{small.uut}, {small.scenario}: {frames_text(small.frame_size)} are forwarded at "
                     f"{_kfps(small)}, slower than frames of {in_bytes(large.frame_size)} ({_kfps(large)})"
@@ -223,7 +224,7 @@ def contradictory_maxima(
                 contradictions.append(ContradictoryMaxima((small, large), text))
     for group in best:
         scenario, fps = calibrated.get((group.uut, group.frame_size, group.sources), ("", 0.0))
-        if group.limited_by or group.scenario != scenario:
+        if group.is_lower_bound or group.scenario != scenario:
             continue  # a lower bound contradicts nothing
         if _is_below(group.maximum_of_run_fps, Interval(fps, 0.0, 1), _FAR_BELOW):
             text = (

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from netbench.model.campaign import Maximum
 from netbench.model.frame_mix import FrameSize
+from netbench.model.limits import Limit, LimitKind
 from netbench.model.scenario import SHARED_IDLE, Network
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.trial import TrialResult
@@ -26,13 +27,16 @@ def maximum_of(found: SearchResult) -> Maximum | None:
     fps, load = found.throughput_fps, str(Load.of_fps(float(f"{found.lower_fps:.6g}")))
     if found.overload_fps is not None and found.overload_fps > fps:
         fps, load = found.overload_fps, "overload"
+    limited_by = found.limited_by
+    if limited_by.is_uut and not found.is_regular and found.why:
+        limited_by = Limit(LimitKind.TRIAL_REASON, detail=found.why)
     return Maximum(
         found.uut,
         found.frame_size,
         fps,
         load,
         found.trials,
-        found.limited_by or ("" if found.is_regular else found.why),
+        limited_by,
         found.held_fps,
         goal=found.goal,
         sources=len(found.streams),
@@ -53,7 +57,7 @@ def why_no_maximum(found: SearchResult | None) -> str:
             f"even at {found.upper_fps or 0:,.0f} frames/s more was lost than the search allows; allow more "
             "(maxima.loss), or search for it among the loads (maxima=loads)"
         )
-    return f"the search for it failed: {found.why or found.limited_by or 'no trial describes the UUT'}"
+    return f"the search for it failed: {found.why or found.limited_by.stored or 'no trial describes the UUT'}"
 
 
 def why_none_among_loads(found: Maximum | None) -> str:
@@ -63,8 +67,8 @@ def why_none_among_loads(found: Maximum | None) -> str:
             "none was found: no load had forwarded frames and two thirds of its repetitions valid at the first attempt"
         )
     return (
-        f"it is at least {found.fps:,.0f} frames/s a stream, limited by the load asked ({found.load}, of which nothing "
-        "was lost); add higher loads (loads=…,max), or search for it (maxima=search)"
+        f"it is at least {found.fps:,.0f} frames/s a stream, limited by {found.limited_by} ({found.load}, of which "
+        "nothing was lost); add higher loads (loads=…,max), or search for it (maxima=search)"
     )
 
 
@@ -97,7 +101,7 @@ class MaximumSearch:
         if best is None:
             return None
         limit = limit_of(best, comparable)
-        plateau = None if limit else plateau_of(best, comparable)
+        plateau = plateau_of(best, comparable) if limit.is_uut else None
         fps = plateau.throughput_fps if plateau else best.throughput_fps
         if fps is None or fps.mean == 0:
             return None

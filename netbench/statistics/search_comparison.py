@@ -94,7 +94,7 @@ class Range:
 
 def _upper(found: SearchResult) -> float:
     """Return the upper bound; infinite if the UUT is not the cause of it."""
-    reached = found.state is not SearchState.AT_LEAST and not found.limited_by and found.upper_fps is not None
+    reached = found.state is not SearchState.AT_LEAST and found.limited_by.is_uut and found.upper_fps is not None
     return found.upper_fps if reached and found.upper_fps is not None else inf
 
 
@@ -214,7 +214,7 @@ def compare_searches(
             is_over = bool(lacking.manifest.get("finished"))
             why = f"only in {measured}" if is_over else f"only in {measured}; {missing} is unfinished"
             left_out.append(LeftOutSearch(what, why, one_sided=is_over))
-        elif first is not None and all(map(_failed, own[1])):
+        elif first is not None and all(search.failure is ReasonKind.UUT_FAILED for search in own[1]):
             left_out.append(LeftOutSearch(what, f"its UUT failed in {new}", dead=True))
         elif first is None or second is None:
             left_out.append(LeftOutSearch(what, f"not finished, or failed, in {base if first is None else new}"))
@@ -243,7 +243,3 @@ def compare_maxima(
     """Return the comparison of the searches for the maxima that loads are a share of; as compare_searches()."""
     before, after = (replace(results, searches=results.maxima_searches) for results in (before, after))
     return compare_searches(base, before, new, after, selection=selection, accept_disturbed=accept_disturbed)
-
-
-def _failed(found: SearchResult) -> bool:
-    return found.state is SearchState.FAILED and found.why.startswith(ReasonKind.UUT_FAILED.value)

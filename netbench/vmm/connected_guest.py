@@ -15,8 +15,8 @@ from netbench.linux.proc import parse_process, parse_pss
 from netbench.vmm.base import GuestSpec, RunningGuest
 
 LAST_WORDS_S = 1.0
-# Messages of a kernel that gives up, and of /init about an agent that does not run. If the agent uses the same console,
-# its own message may be in the line before.
+# Messages of a kernel that panics, and of /init if the agent does not start. If the agent uses the same console, its
+# own message may be in the line before.
 _TROUBLE = re.compile(r"(\[ *[0-9.]+\] )?(Kernel panic|netbench-guest: error: (the agent|this guest)).*")
 _NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\t]")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from netbench.hosts.local import MARK
+from netbench.model.limits import LIMITED_BY_UUT
 from netbench.results.directory import ResultDirectory
 from tests.commands import FEW, netbench, rows, settings, verdict_of
 from tests.netns.watching import events, stored, wait_for
@@ -102,8 +103,8 @@ def test_a_share_is_of_the_true_limit_though_the_list_of_loads_ends_far_below(re
     assert search.upper_fps is not None
     assert search.lower_fps is not None
     late_s = max(counts.max_lateness_s for trial in found.trials for counts in trial.streams)
-    if late_s < 0.02 or not maximum.limited_by:
-        assert (search.state.value, maximum.limited_by) == ("found", "")
+    if late_s < 0.02 or maximum.limited_by.is_uut:
+        assert (search.state.value, maximum.limited_by) == ("found", LIMITED_BY_UUT)
         # 2 % of the intended load; the lower bound is the offered load.
         assert search.upper_fps - search.lower_fps <= 0.07 * search.upper_fps
         # A delayed source sends late frames all at once, which exceed the limit: less comes out, never more.

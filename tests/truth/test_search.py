@@ -129,7 +129,7 @@ def test_searches_that_cannot_succeed_end(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "≥ 3.0" in done.stdout
-    assert "limited by the highest load asked for" in done.stdout
+    assert "limited by the highest load requested" in done.stdout
 
 
 def test_the_tests_of_rfc_2544_on_a_bucket_of_known_depth(tmp_path):

@@ -477,7 +477,7 @@ def test_a_maximum_that_was_not_found_costs_only_what_refers_to_it(campaign, beh
 @pytest.mark.parametrize(
     ("more", "load", "limited_by"),
     [
-        ({"loads": ["1000fps", "4000fps"]}, None, "limited by the load asked (4000fps"),
+        ({"loads": ["1000fps", "4000fps"]}, None, "limited by the highest load requested (4000fps"),
         ({"loads": ["1000fps", "max"]}, 5000.0, "the limit was the source"),
     ],
 )

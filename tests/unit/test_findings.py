@@ -56,12 +56,12 @@ BETTER = at(400_000, 180_000, 181_000, 179_000, uut="other")
         (LOSSY, "raw forwards 100.8 ± 1.7 Mbit/s. " + CONDITIONS.format(3)),
         (  # the load is the limit: a lower bound, and so is what refers to it
             [*at(200_000, 200_000, 200_000), *at(400_000, 180_000, 180_100, uut="other")],
-            "raw forwards most: ≥ 134.4 ± 0.1 Mbit/s (lower bound, limited by the load asked). "
+            "raw forwards most: ≥ 134.4 ± 0.1 Mbit/s (lower bound, limited by the highest load requested). "
             "other 121.0 ± 0.4 Mbit/s, ≤ 0.90 × raw (up to 0.90). " + CONDITIONS.format(2),
         ),
         (
             [*at(200_000, 200_000, 200_000), *at(200_000, 120_000, 124_000, uut="other")],
-            "raw forwards most: ≥ 134.4 ± 0.1 Mbit/s (lower bound, limited by the load asked). "
+            "raw forwards most: ≥ 134.4 ± 0.1 Mbit/s (lower bound, limited by the highest load requested). "
             "other 82.0 ± 17.1 Mbit/s, ≤ 0.61 × raw (up to 0.74). " + CONDITIONS.format(2),
         ),
         (
@@ -75,9 +75,9 @@ BETTER = at(400_000, 180_000, 181_000, 179_000, uut="other")
                 *at(200_000, 199_950, 199_951, 199_952, uut="other"),
                 *at(200_000, 150_000, 151_000, 149_000, uut="slow"),
             ],
-            "other and raw forward most; the fastest is unknown. All are lower bounds, limited by the load asked: "
-            "other ≥ 134.4 ± 0.1; raw ≥ 134.3 ± 0.1 Mbit/s. slow 100.8 ± 1.7 Mbit/s, ≤ 0.75 × raw (up to 0.76). "
-            + CONDITIONS.format(3),
+            "other and raw forward most; the fastest is unknown. All are lower bounds, limited by the "
+            "highest load requested: other ≥ 134.4 ± 0.1; raw ≥ 134.3 ± 0.1 Mbit/s. "
+            "slow 100.8 ± 1.7 Mbit/s, ≤ 0.75 × raw (up to 0.76). " + CONDITIONS.format(3),
         ),
         (  # an invalid baseline
             [*at(200_000, 150_000, 150_000, reasons=LATE), *BETTER],
@@ -218,8 +218,8 @@ def test_a_ratio_is_of_loads_that_are_valid_on_both_sides_whichever_side_is_not(
     [
         (
             at(200_000, 200_000, 200_000),
-            "Throughput of raw is a lower bound (≥), limited by the load asked: measure higher loads (--set "
-            "loads=…,max).",
+            "Throughput of raw is a lower bound (≥), limited by the highest load requested: measure higher loads "
+            "(--set loads=…,max).",
         ),
         (
             [

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.campaign import NoiseFloor
+from netbench.model.limits import LIMITED_BY_UUT, Limit, LimitKind
 from netbench.model.scenario import DEDICATED
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.tables.results import maximum_text
@@ -35,20 +36,26 @@ def at(load, received, *reasons, sent=None, scenario="dedicated", **more):
 @pytest.mark.parametrize(
     ("trials", "limited_by"),
     [
-        ([*at(1000, 1000), *at(2000, 2000)], "the load asked"),
-        ([*at(1000, 1000), *at(2000, 1991)], "the load asked"),  # 0.45 % lost
-        ([*at(1000, 1000), *at(2000, 1989)], "the load asked: throughput still rises there"),  # 0.55 %
-        ([*at(1000, 1000), *at(2000, 1940)], "the load asked: throughput still rises there"),  # 3 %
-        ([*at(1000, 1000), *at(2000, 1600)], "the load asked: throughput still rises there"),
-        ([*at(500, 250), *at(1000, 500), *at(2000, 1000)], "the load asked: throughput still rises there"),  # in half
+        ([*at(1000, 1000), *at(2000, 2000)], "the highest load requested"),
+        ([*at(1000, 1000), *at(2000, 1991)], "the highest load requested"),  # 0.45 % lost
+        ([*at(1000, 1000), *at(2000, 1989)], "the highest load requested: throughput still rises there"),  # 0.55 %
+        ([*at(1000, 1000), *at(2000, 1940)], "the highest load requested: throughput still rises there"),  # 3 %
+        ([*at(1000, 1000), *at(2000, 1600)], "the highest load requested: throughput still rises there"),
+        (
+            [*at(500, 250), *at(1000, 500), *at(2000, 1000)],
+            "the highest load requested: throughput still rises there",
+        ),  # in half
         ([*at(1000, 1000), *at(2000, 1300)], ""),  # the gain is less than a third of the additional load
         (
             [*at(1000, 1000), at(2000, 1100)[0], at(2000, 1500)[1]],
-            "the load asked: throughput still rises there",
+            "the highest load requested: throughput still rises there",
         ),  # ±2541
         ([*at(1000, 1000), *at(2000, 1600), *at(3000, 1590)], ""),
-        ([*at(1000, 1000), *at(2000, 1600), *at(2020, 1590)], "the load asked: throughput still rises there"),
-        ([*at(2000, 1940)], "the load asked: throughput still rises there"),  # the only load
+        (
+            [*at(1000, 1000), *at(2000, 1600), *at(2020, 1590)],
+            "the highest load requested: throughput still rises there",
+        ),
+        ([*at(2000, 1940)], "the highest load requested: throughput still rises there"),  # the only load
         ([*at(2000, 1900)], ""),
         ([*at(1000, 1000), *at(2000, 900)], ""),  # it breaks down
         ([*at(1000, 1000), *at(2000, 1200, *SATURATED, sent=1200)], ""),
@@ -64,11 +71,11 @@ def at(load, received, *reasons, sent=None, scenario="dedicated", **more):
 def test_what_limited_a_maximum(trials, limited_by):
     (best,) = best_groups(with_limits(group_trials(campaign(trials))))
     assert best.limited_by is not None
-    assert best.limited_by.partition(" (")[0] == limited_by
+    assert str(best.limited_by).partition(" (")[0] == (limited_by or "the UUT")
     others = [group for group in with_limits(group_trials(campaign(trials))) if group.load != best.load]
     assert {group.limited_by for group in others} <= {None}
     limits = [row["limited_by"] for row in group_rows(campaign(trials))]
-    assert [limit for limit in limits if limit is not None] == [best.limited_by or "the UUT"]
+    assert [limit for limit in limits if limit is not None] == [str(best.limited_by)]
 
 
 AT_LEAST, LESS = at(2000, 2000), at(2000, 1500)  # 25 % lost of the only load
@@ -105,14 +112,14 @@ def test_a_ratio_of_two_lower_bounds_is_unknown():
 def test_the_report_and_the_terminal_never_show_such_a_maximum_as_a_plain_number():
     trials = [*at(1000, 1000), *at(2000, 2000)]
     (best,) = best_groups(with_limits(group_trials(campaign(trials))))
-    assert maximum_text(best) == "≥ 1.3 Mbit/s, not saturated: limited by the load asked"
+    assert maximum_text(best) == "≥ 1.3 Mbit/s, not saturated: limited by the highest load requested"
     page = page_of(campaign(trials))
-    assert "≥ 1.3 Mbit/s, not saturated: limited by the load asked" in page.text
+    assert "≥ 1.3 Mbit/s, not saturated: limited by the highest load requested" in page.text
     assert "≥ 1" in str(figures_on(page.source)[0].plotly), "on the bar"
     output = printed(campaign(trials))
     assert "≥ 1.3" in output
     assert output.count("≥ ") == 1, "that of the lower load is no maximum"
-    assert "≥: a maximum that is limited by the load asked, not by the UUT, is a lower bound" in " ".join(
+    assert "≥: a maximum that is limited by the highest load requested, not by the UUT, is a lower bound" in " ".join(
         output.split()
     )
     of_uut = [*at(1000, 1000), *at(4000, 1500)]
@@ -127,7 +134,7 @@ def test_campaigns_compared_say_which_maxima_are_lower_bounds():
     )
     (alike,) = compare(base, [same])
     assert [(maximum.throughput.unknown, maximum.base.limited_by) for maximum in alike.maxima] == [
-        (Unknown.BOTH_AT_LEAST, "the load asked")
+        (Unknown.BOTH_AT_LEAST, Limit(LimitKind.REQUESTED_LOAD))
     ]
     (worse,) = compare(base, [slower])
     (one,) = worse.maxima
@@ -161,7 +168,7 @@ def curve(*points, boots=3, noise=0.0):
 )
 def test_a_maximum_is_the_mean_over_all_loads_at_which_it_is_the_same(points, mean, loads):
     (best,) = best_groups(with_limits(group_trials(campaign(curve(*points, noise=0.02)))))
-    assert best.limited_by == ""
+    assert best.limited_by == LIMITED_BY_UUT
     assert best.maximum_fps is not None
     assert best.maximum_fps.mean == pytest.approx(mean, rel=0.002)
     assert list(map(str, best.maximum_loads)) == loads
@@ -216,3 +223,22 @@ def test_a_difference_below_the_noise_floor_is_none():
     (exact,) = relative_maxima(with_limits(group_trials(results)))
     (noisy,) = relative_maxima(with_limits(group_trials(replace(results, noise_floor=NoiseFloor(0.08, 6, "a trial")))))
     assert (exact.ratio.significant, noisy.ratio.significant) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("limit", "stored"),
+    [
+        (LIMITED_BY_UUT, ""),
+        (Limit(LimitKind.REQUESTED_LOAD), "the highest load requested"),
+        (Limit(LimitKind.REQUESTED_LOAD), "the highest load asked for"),
+        (Limit(LimitKind.SOURCE, paced_fps=9800), "the source, which can be paced at 9,800 frames/s"),
+        (
+            Limit(LimitKind.SOURCE, paced_fps=9800, doubt="it (or the self-test) varied"),
+            "the source, which can be paced at 9,800 frames/s (not reliable: it (or the self-test) varied)",
+        ),
+        (Limit(LimitKind.TRIAL_REASON, detail="uneven-pacing: 3 ms late"), "uneven-pacing: 3 ms late"),
+    ],
+)
+def test_limits_are_stored_as_text_also_by_earlier_versions(limit, stored):
+    assert Limit.parse(stored) == limit
+    assert limit.stored == stored.replace("asked for", "requested")

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from benchmarks.search import SimulatedUut
 from netbench.cli.dry_run import describe
 from netbench.errors import UsageError
+from netbench.model.limits import LIMITED_BY_UUT, Limit, LimitKind
 from netbench.model.received import MeasuringWindow
 from netbench.model.search import SearchState
 from netbench.model.source_ceiling import CeilingSample, ceiling_of
@@ -115,7 +116,7 @@ def test_each_method_finds_the_limit(method, capacity):
         assert result.lower_fps <= 1.0051 * limit
         assert result.upper_fps >= 0.9949 * limit
         assert result.upper_fps - result.lower_fps <= 1.001 * 0.005 * result.upper_fps + 1, "whole frames are offered"
-        assert (result.unstable, result.limited_by, result.why) == ("", "", "")
+        assert (result.unstable, result.limited_by, result.why) == ("", LIMITED_BY_UUT, "")
         assert result.throughput_fps == pytest.approx(result.lower_fps * (1 - result.loss_ratio), rel=0.006)
     assert result.trials == len(results) - 4  # except the first ones, which measure what the source can do
     assert next(iter(results.values())).spec.load.kind is LoadKind.MAX
@@ -175,9 +176,9 @@ def test_a_uut_that_never_loses(method):
     found, _ = followed(schedule(METHODS[method]), SimulatedUut(1e9))
     for result in found.values():
         assert (result.state, result.upper_fps, result.lower_fps) == (SearchState.AT_LEAST, None, 980_000)
-        assert result.limited_by == "the source, which can be paced at 980,000 frames/s"
+        assert result.limited_by == Limit(LimitKind.SOURCE, paced_fps=980_000)
     asked, _ = followed(schedule(METHODS[method] | {"highest": "200fps"}), SimulatedUut(1e9))
-    assert {result.limited_by for result in asked.values()} == {"the highest load asked for"}
+    assert {result.limited_by for result in asked.values()} == {Limit(LimitKind.REQUESTED_LOAD)}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -214,7 +215,7 @@ def test_a_limit_of_the_tester_is_none_of_the_uut(method, kind):
         schedule(METHODS[method]), SimulatedUut(1e9), lambda spec: (output,) if spec.load.value > 400_000 else ()
     )
     for result in found.values():
-        assert (result.state, result.limited_by) == (SearchState.AT_LEAST, f"{kind.value}: too fast")
+        assert (result.state, str(result.limited_by)) == (SearchState.AT_LEAST, f"{kind.value}: too fast")
         assert 395_000 < result.lower_fps <= 400_000 < result.upper_fps < 405_000
 
 
@@ -314,7 +315,7 @@ def test_bounds_that_only_invalid_trials_make_are_the_testers(options):
     )
     (one,) = found.values()
     assert one.state is SearchState.AT_LEAST
-    assert one.limited_by in ("capture-dropped", "the highest load asked for")
+    assert str(one.limited_by) in ("capture-dropped", "the highest load requested")
 
 
 def test_a_uut_that_breaks_while_it_is_searched():
@@ -541,7 +542,7 @@ def test_a_tester_that_is_disturbed_all_the_time_limits_the_search(method, chang
     for searched in found.values():
         assert (searched.state, searched.unstable) == (SearchState.AT_LEAST, "")
         assert 49_500 < searched.lower_fps <= 50_000
-        assert searched.limited_by.startswith(cause)
+        assert str(searched.limited_by).startswith(cause)
     loads = [(result.spec.load.value, result.spec.duration_s) for result in results.values()]
     assert {loads.count(load) % 3 for load in loads if load[0] > 50_000} == {0}
 
@@ -576,7 +577,12 @@ def test_a_tester_that_is_disturbed_at_the_limit_alone_keeps_the_bounds_apart(me
     found, _ = disturbed(schedule(options), SimulatedUut(100_000.0, buffer_frames=0), spoilt)
     (one,) = found.values()
     assert 97_000 < one.lower_fps <= 98_000
-    assert (one.state, one.upper_fps, one.limited_by, one.is_regular) == (SearchState.FOUND, upper, "", False)
+    assert (one.state, one.upper_fps, one.limited_by, one.is_regular) == (
+        SearchState.FOUND,
+        upper,
+        LIMITED_BY_UUT,
+        False,
+    )
     assert remark(one).startswith("the tester keeps the bounds apart: late-source: ")
 
 
@@ -697,7 +703,7 @@ def test_a_search_that_the_sources_cannot_follow_begins_again_below_what_they_of
     (one,) = found.values()
     assert next(iter(results.values())).spec.load.value == 882_000
     assert (one.state, one.lower_fps) == (SearchState.AT_LEAST, 588_000)
-    assert one.limited_by == (
+    assert str(one.limited_by) == (
         "the source, which can be paced at 588,000 frames/s (not reliable: without a rate to keep it offers 900,000 "
         "frames/s)"
     )

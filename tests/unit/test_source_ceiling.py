@@ -182,7 +182,7 @@ def test_a_ceiling_that_is_doubtful_is_a_warning_and_part_of_what_it_limits(made
     monkeypatch.setattr("netbench.campaign.runner.calibrate_sources", lambda *_, **__: slow)
     results = made.run(**SHARES)
     assert [warning.kind for warning in results.warnings].count(WarningKind.SOURCE_CEILING_DOUBTFUL) == 1
-    assert {search.limited_by for search in results.maxima_searches} == {
+    assert {str(search.limited_by) for search in results.maxima_searches} == {
         "the source, which can be paced at 9,751 frames/s (not reliable: the same source offered 9,000,000 frames/s in "
         "the self-test)"
     }

@@ -106,11 +106,11 @@ class TrexSource(_ServerUser, Source):
         return super().start_ahead_ns + round(BEGINS_LATER_S * 1e9)
 
     def start(self, at_monotonic_ns: int) -> None:
-        self._started = self._opened.tell("start", self._interface, at_monotonic_ns=at_monotonic_ns)
+        self._started = self._opened.send("start", self._interface, at_monotonic_ns=at_monotonic_ns)
 
     def wait(self, timeout_s: float) -> Sent:
         server = self._opened
-        reply, stop = partial(server.reply, self._started), partial(server.tell, "stop", self._interface)
+        reply, stop = partial(server.reply, self._started), partial(server.send, "stop", self._interface)
         return wait_for_end(server.worker(), reply, stop, timeout_s)
 
     @property

@@ -101,7 +101,7 @@ class TrexServer:
                 self._receive.clear()
                 self._end()
 
-    def tell(self, do: str, interface: str, **more: object) -> int:
+    def send(self, do: str, interface: str, **more: object) -> int:
         """Send a request and return its number."""
         number = next(self._ids)
         self.worker().request({"id": number, "do": do, "interface": interface, **more})
@@ -120,7 +120,7 @@ class TrexServer:
     def ask(self, do: str, interface: str, **more: object) -> Mapping[str, Any]:
         """Send a request and return its immediate reply; TestbedError also where none arrives in time."""
         try:
-            return self.reply(self.tell(do, interface, **more), _ANSWER_S)
+            return self.reply(self.send(do, interface, **more), _ANSWER_S)
         except TimeoutError as error:
             raise TestbedError(str(error)) from error
 

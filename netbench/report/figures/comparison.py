@@ -148,7 +148,7 @@ def _bar(x: int, category: str, campaign: str, group: Group | None) -> Mark | No
     if group is None or (throughput := group.throughput_mbps) is None:
         return None
     numbers = {"campaign": campaign, **numbers_of(group, "offered_mbps", "throughput_mbps", "limited_by")}
-    text = at_least(mbps(throughput.mean), group.limited_by)
+    text = at_least(mbps(throughput.mean), group.is_lower_bound)
     return Mark(x, throughput.mean, f"{category}: {_tooltip(group)}", numbers, *ends_of(throughput), text=text)
 
 

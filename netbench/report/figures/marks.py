@@ -112,7 +112,7 @@ def change_tooltip(maximum: RelativeMaximum) -> str:
 
 def _at(group: Group) -> str:
     what = f"{mbps_interval(group.maximum_mbps)} Mbit/s at {', '.join(map(str, group.maximum_loads))}"
-    return f"{at_least(what, group.limited_by)}, limited by {group.limited_by}" if group.limited_by else what
+    return f"{at_least(what, group.is_lower_bound)}, limited by {group.limited_by}" if group.is_lower_bound else what
 
 
 def curve_tooltip(curve: Curve, point: CurvePoint) -> str:

@@ -124,12 +124,14 @@ def load_maxima(model: ReportModel) -> Iterator[Table]:
             uut_column(model.styles, lambda maximum: maximum.uut),
             size_column(lambda maximum: maximum.frame_size),
             number("Sources", lambda maximum: str(maximum.sources)),
-            number("Maximum, kfps a stream", lambda maximum: at_least(kfps(maximum.fps), maximum.limited_by)),
+            number(
+                "Maximum, kfps a stream", lambda maximum: at_least(kfps(maximum.fps), not maximum.limited_by.is_uut)
+            ),
             number(
                 "Mbit/s",
-                lambda maximum: at_least(mbps(l1_mbps(maximum.fps, maximum.frame_size)), maximum.limited_by),
+                lambda maximum: at_least(mbps(l1_mbps(maximum.fps, maximum.frame_size)), not maximum.limited_by.is_uut),
             ),
-            Column("Limited by", lambda maximum: maximum.limited_by or "the UUT"),
+            Column("Limited by", lambda maximum: str(maximum.limited_by)),
             Column("Reached at a load of", lambda maximum: maximum.load),
             Column(
                 "Found by",

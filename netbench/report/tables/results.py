@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from netbench.model.frame_mix import FrameMix, mixes_among
+from netbench.model.limits import LIMITED_BY_UUT
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Verdict
 from netbench.report.blocks import Cell, Column, Table, table
@@ -91,12 +92,12 @@ def maximum(model: ReportModel) -> Iterator[Table]:
     yield table(
         best_groups(model.groups),
         *group_columns(model.styles, _same),
-        Column("≥", lambda group: "≥" if group.limited_by else ""),
+        Column("≥", lambda group: "≥" if group.is_lower_bound else ""),
         means("Highest throughput Mbit/s", lambda group: group.maximum_mbps, mbps, mbps_spread),
         Column("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
         number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps))),
         number("n", lambda group: str(group.maximum_fps.n if group.maximum_fps else 0)),
-        Column("Limited by", lambda group: group.limited_by or "the UUT"),
+        Column("Limited by", lambda group: str(group.limited_by or LIMITED_BY_UUT)),
         name="maximum",
         caption=sentence("captions.maximum"),
     )
@@ -105,7 +106,7 @@ def maximum(model: ReportModel) -> Iterator[Table]:
 @report_table("lower-bounds", "Lower bounds", "a maximum that was not limited by the UUT")
 def lower_bounds(model: ReportModel) -> Iterator[Table]:
     """The maxima that were not limited by the UUT."""
-    if limited := [group for group in model.groups if group.limited_by]:
+    if limited := [group for group in model.groups if group.is_lower_bound]:
         columns = (*group_columns(model.styles, _same), Column("Highest throughput", maximum_text))
         yield table(limited, *columns)
 
@@ -115,9 +116,9 @@ def _same(group: Group) -> Group:
 
 
 def maximum_text(group: Group) -> str:
-    """`≥ 97.0 Mbit/s, not saturated: limited by the load asked`, or just the number where the UUT was the limit."""
+    """`≥ 97.0 Mbit/s, not saturated: limited by the source`, or just the number where the UUT was the limit."""
     text = f"{mbps(mean(group.maximum_mbps))} Mbit/s"
-    return f"≥ {text}, not saturated: limited by {group.limited_by}" if group.limited_by else text
+    return f"≥ {text}, not saturated: limited by {group.limited_by}" if group.is_lower_bound else text
 
 
 @report_table("skipped-loads", "Skipped, saturated", "a sweep that ended at saturation")

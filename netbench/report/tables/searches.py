@@ -49,7 +49,7 @@ def remark(search: SearchResult) -> str:
         SearchState.FOUND: search.why or far_apart,
         SearchState.AT_LEAST: f"limited by {search.limited_by}",
         SearchState.AT_MOST: "goal missed even at the lowest load tried",
-        SearchState.FAILED: f"{given_up}: {search.why or search.limited_by or 'no trial counts for the UUT'}",
+        SearchState.FAILED: f"{given_up}: {search.why or search.limited_by.stored or 'no trial counts for the UUT'}",
     }
     parts = (texts[search.state], f"unstable: {search.unstable}" if search.unstable else "")
     return "; ".join(part for part in parts if part)
