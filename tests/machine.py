@@ -6,7 +6,7 @@ from pathlib import Path
 
 from netbench.hosts.local import MARK
 from netbench.linux.locks import STATE_DIRECTORY
-from netbench.model.interfaces import PREFIX
+from netbench.model.paths import PREFIX
 
 _SYSCTL_TREES = ("net/ipv4", "net/ipv6", "net/core", "net/bridge")
 # Counted or chosen at random by the kernel itself, not settings.

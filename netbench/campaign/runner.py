@@ -45,8 +45,7 @@ from netbench.plan.selection import choose
 from netbench.plan.warm_up import expected_number
 from netbench.plan.warnings import ceiling_unknown_on, expected_warnings, refused_loads, selftest_warnings
 from netbench.results.atomic import remove_temporary_files
-from netbench.results.directory import ResultDirectory
-from netbench.results.event_log import EventLog, attempts_without_result
+from netbench.results.directory import EventLog, ResultDirectory, attempts_without_result
 from netbench.results.manifest import (
     CEILINGS,
     ENDED_SWEEPS,

@@ -29,8 +29,7 @@ from netbench.report.comparison import (
 )
 from netbench.report.comparison_exports import Document
 from netbench.report.comparison_page import write_comparison
-from netbench.report.formats import count, mean
-from netbench.report.sentences import heading_of, sentence
+from netbench.report.formats import count, heading_of, mean, sentence
 from netbench.report.stability import steadiness_warnings
 from netbench.report.styles import LEGEND, label
 from netbench.results.atomic import write_atomically

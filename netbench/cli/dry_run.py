@@ -15,10 +15,9 @@ from netbench.model.traffic import Stamps, Traffic
 from netbench.model.trial import TrialSpec
 from netbench.plan.warm_up import MOST
 from netbench.report.formats import count
-from netbench.testbed.bring_up import base_changes, cable_ends
+from netbench.testbed.bring_up import base_changes, cable_ends, host_identities, usual_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.emulated_ssh_hosts import server_changes
-from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.resolved import cpus_of, make_backends
 from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm

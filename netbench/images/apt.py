@@ -12,8 +12,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from netbench.errors import MissingError, UsageError
-from netbench.images.library import file_digest
-from netbench.images.tools import Completed, last_words, require_output, run_tool
+from netbench.images.library import Completed, file_digest, last_words, require_output, run_tool
 
 MACHINE_LISTS = Path("/var/lib/apt/lists")
 # Debian's unstable release changes: snapshot.debian.org keeps its older packages.

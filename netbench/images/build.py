@@ -15,11 +15,26 @@ from typing import Any
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.images.apt import Apt, Package, parse_pins
 from netbench.images.initramfs import archive, lay_out
-from netbench.images.kernels import KernelSource, choose_kernel, directly_bootable, read_kernel
-from netbench.images.library import MANIFEST, Image, content_digest, find_image, image_directory
-from netbench.images.modules import add_modules, build_modules, resolve_headers, select_modules
+from netbench.images.kernels import (
+    KernelSource,
+    add_modules,
+    build_modules,
+    choose_kernel,
+    directly_bootable,
+    read_kernel,
+    resolve_headers,
+    select_modules,
+)
+from netbench.images.library import (
+    MANIFEST,
+    Image,
+    content_digest,
+    find_image,
+    image_directory,
+    require_output,
+    run_tool,
+)
 from netbench.images.recipe import DEFAULT_KERNELS, GUEST, PINNED_FOR, Recipe, load_recipe
-from netbench.images.tools import require_output, run_tool
 from netbench.signals import shielded
 
 # Reports progress in one line.

@@ -13,7 +13,7 @@ from netbench.linux.counters.counting_points import MachineReading, NicCounters
 from netbench.linux.netlink import Netlink
 from netbench.linux.proc import USER_HZ, busy_s, parse_cpu_ticks
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
-from netbench.model.interfaces import InterfaceRef
+from netbench.model.paths import InterfaceRef
 from netbench.model.points import CounterReading, Points
 
 _EXISTS = "File exists"

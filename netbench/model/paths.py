@@ -1,12 +1,42 @@
-"""The path of a stream: its interfaces, MAC and IP addresses, from source to sink. Other hosts load it too."""
+"""Names of interfaces, and the path of a stream: its interfaces, MAC and IP addresses, from source to sink.
+
+It imports next to nothing, because other hosts load it too.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netbench.model.interfaces import InterfaceRef
 from netbench.model.traffic import PREFIX_LENGTH, Receive
 from netbench.model.units import USUAL_MTU
+
+# The prefix of everything that netbench makes on a machine: an interface name has at most 15 characters (IFNAMSIZ).
+PREFIX = "nb-"
+
+
+class InterfaceRef(NamedTuple):
+    """The location of an interface: a network namespace (None: none) of a machine (None: this one)."""
+
+    machine: str | None
+    netns: str | None
+    interface: str
+
+    def __str__(self) -> str:
+        return "/".join(part for part in self if part)
+
+
+def split_endpoint(text: str) -> tuple[str, str]:
+    """Return the host and the NIC of `host/nic`; ValueError for anything else."""
+    host, slash, nic = text.partition("/")
+    if not (host and slash and nic) or "/" in nic:
+        raise ValueError("not a NIC of a host; write it as host/nic, for example uut/in1")
+    return host, nic
+
+
+def host_of(end: str) -> str:
+    """Return the host part of `host/nic`."""
+    return split_endpoint(end)[0]
+
 
 # The role of the NIC of each role for a stream in the other direction.
 TURNED_ROUND = {"source": "sink", "ingress": "egress", "egress": "ingress", "sink": "source"}

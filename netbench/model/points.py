@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import Nic, StreamPath, direction
+from netbench.model.paths import InterfaceRef, Nic, StreamPath, direction
 
 # The counter of frames for another MAC address, which an IP layer drops (struct rtnl_link_stats64 in linux/if_link.h).
 OTHERHOST = "rx_otherhost_dropped"

@@ -1,7 +1,6 @@
 """The paths of a topology's streams, with the names and MAC addresses of their NICs."""
 
-from netbench.model.interfaces import host_of
-from netbench.model.paths import Nic, StreamId, StreamPath
+from netbench.model.paths import Nic, StreamId, StreamPath, host_of
 from netbench.model.topology import Topology
 from netbench.model.topology_specs import StreamSpec
 

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from netbench.model.fields import NIC_NAME, KeyPath, Name, NicName, located_error
 from netbench.model.host_spec import HostSpec, PortSpec, SshSpec, VmSpec
-from netbench.model.interfaces import PREFIX, host_of, split_endpoint
+from netbench.model.paths import PREFIX, host_of, split_endpoint
 from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario
 from netbench.model.suggestions import choices
 from netbench.model.topology_specs import (

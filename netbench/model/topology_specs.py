@@ -16,8 +16,7 @@ from pydantic import (
 from netbench.model.cpu_shares import CpuLimit, Cpus, CpuShares, CpuWeight, Placement
 from netbench.model.documents import plain
 from netbench.model.fields import Name, NicName, StreamName, listed, located_error, percent_text
-from netbench.model.interfaces import split_endpoint
-from netbench.model.paths import TURNED_ROUND
+from netbench.model.paths import TURNED_ROUND, split_endpoint
 from netbench.model.suggestions import choices
 from netbench.model.traffic import NapiPolicy, Receive
 from netbench.model.units import MAX_MTU, USUAL_MTU, bit_rate_hint, format_bit_rate, parse_bit_rate

@@ -8,8 +8,7 @@ from typing import Generic, TypeVar
 
 from markupsafe import Markup
 
-from netbench.report.formats import count
-from netbench.report.sentences import glossary_of, heading_of, lead_of
+from netbench.report.formats import count, glossary_of, heading_of, lead_of
 from netbench.statistics.groups import grouped
 
 Item = TypeVar("Item")

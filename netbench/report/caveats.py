@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from netbench.model.campaign import CampaignResults
 from netbench.model.limits import LimitKind
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.report.formats import capitalised, count, enumerated
-from netbench.report.sentences import sentence
+from netbench.report.formats import capitalised, count, enumerated, sentence
 from netbench.statistics.groups import Group, best_groups
 from netbench.statistics.interference import relative_maxima
 from netbench.statistics.intervals import MOST_REPETITIONS, RatioOfMeans, Unknown, repetitions_for

@@ -20,8 +20,8 @@ from netbench.report.formats import (
     percent,
     percent_limit,
     percent_spread,
+    sentence,
 )
-from netbench.report.sentences import sentence
 from netbench.results.comparability import ChangedSetting
 from netbench.statistics.cell_tests import SINGLE_BOOT
 from netbench.statistics.change_interval import MOST_UNITS

@@ -12,10 +12,9 @@ from netbench.report import figures
 from netbench.report.blocks import Block, Bullets, Choice, Folded, Heading, Note, Option, Section, section, under_titles
 from netbench.report.comparison import Compared, gate_advice, gate_words, how_searches_compare, how_tested
 from netbench.report.figures.comparison import InTime, highest_charts, started, trend_charts, trends
-from netbench.report.formats import count
+from netbench.report.formats import count, sentence
 from netbench.report.renderer import PageContent, rendered
 from netbench.report.sections import warning_bullets
-from netbench.report.sentences import sentence
 from netbench.report.stability import steadiness_warnings
 from netbench.report.styles import Style, emulation_note, styles
 from netbench.report.tables.comparison import gate_table, loss_table, searches_table, settings_table, throughput_table

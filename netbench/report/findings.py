@@ -31,9 +31,9 @@ from netbench.report.formats import (
     mean,
     not_measurable,
     rough_percent,
+    sentence,
     times_base,
 )
-from netbench.report.sentences import sentence
 from netbench.report.styles import label
 from netbench.report.tables.searches import bounds_text, remark
 from netbench.statistics.groups import LOST, Group, best_groups, group_trials, grouped

@@ -1,8 +1,15 @@
-"""Numbers as text: thousands separators, comparable units, an en dash for unknown."""
+"""Numbers and sentences as text. Numbers have thousands separators, comparable units, and an en dash for unknown.
+
+The sentences are read from `sentences.yaml` and `glossary.yaml`: page, terminal and exports share them.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from math import ceil, floor, inf, log10
+from typing import Any
 
+from netbench.config.document import yaml_value
 from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown
 
 UNKNOWN = "–"
@@ -306,3 +313,32 @@ def _range(show: Callable[[float], str], low: float | None, high: float | None, 
 
 def _repetitions(ratio: RatioOfMeans) -> str:
     return f"n = {min(ratio.n_new, ratio.n_base)}"
+
+
+def sentence(key: str, /, **values: object) -> str:
+    """The sentence of this key (`findings.no_loss`) with its values filled in."""
+    group, _, name = key.partition(".")
+    return str(_data("sentences.yaml")[group][name]).format(**values)
+
+
+def heading_of(anchor: str, **values: object) -> tuple[str, str]:
+    """The title of a section, and its name in the table of contents."""
+    texts = _data("sentences.yaml")["sections"][anchor]
+    title = texts["title"].format(**values)
+    return title, texts.get("link", title)
+
+
+def lead_of(anchor: str, **values: object) -> str:
+    """The first sentences of a section."""
+    return str(_data("sentences.yaml")["sections"][anchor].get("lead", "")).format(**values)
+
+
+def glossary_of(anchor: str) -> Mapping[str, str]:
+    """The terms that a section explains, with their meanings."""
+    return dict(_data("glossary.yaml").get(anchor) or {})
+
+
+@cache
+def _data(name: str) -> dict[str, dict[str, Any]]:
+    text = files("netbench.report").joinpath(name).read_text(encoding="utf-8")
+    return dict(yaml_value(text))

@@ -10,12 +10,11 @@ from markupsafe import Markup
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Verdict
 from netbench.report.findings import findings
-from netbench.report.formats import count
+from netbench.report.formats import count, sentence
 from netbench.report.model import ReportModel
 from netbench.report.renderer import PageContent, rendered
 from netbench.report.sections import campaign_sections, main_chart, warnings_of
 from netbench.report.selftest_page import selftest_before
-from netbench.report.sentences import sentence
 from netbench.report.styles import emulation_note
 from netbench.report.tables.tester import text_of
 from netbench.results.atomic import file_written_atomically

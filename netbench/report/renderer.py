@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from netbench.report.blocks import Section
 from netbench.report.findings import Finding
-from netbench.report.sentences import sentence
+from netbench.report.formats import sentence
 from netbench.report.styles import css, light
 
 _PACKED = re.compile(r'<script type="application/gzip">([^<]*)</script>')

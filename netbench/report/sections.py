@@ -24,11 +24,10 @@ from netbench.report.blocks import (
     under_titles,
 )
 from netbench.report.figures.loss_by_place import lossy_outcomes
-from netbench.report.formats import count
+from netbench.report.formats import count, sentence
 from netbench.report.model import ReportModel, View, baselines
 from netbench.report.published import PublishedTable, schlosser2011
 from netbench.report.selftest_page import selftest_before, selftest_blocks, selftest_sentence
-from netbench.report.sentences import sentence
 from netbench.report.stability import steadiness_warnings
 from netbench.report.tables import tables_of
 from netbench.report.tables.delay import judged, software_delays

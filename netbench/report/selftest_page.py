@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 
 from netbench.model.selftest_record import SelftestRecord
 from netbench.report.blocks import Block, Heading, Note, section
-from netbench.report.formats import count
+from netbench.report.formats import count, sentence
 from netbench.report.renderer import PageContent, rendered
-from netbench.report.sentences import sentence
 from netbench.report.tables.tester import ceilings_table, checks_table
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from netbench.model.verdict import CampaignWarning, WarningKind
-from netbench.report.formats import UNKNOWN, capitalised, change, count, p_value, percent_limit
-from netbench.report.sentences import sentence
+from netbench.report.formats import UNKNOWN, capitalised, change, count, p_value, percent_limit, sentence
 from netbench.statistics.drift import BootEffects, Drift, FirstTrials, Steadiness
 
 _AN_HOUR_FROM_S = 1800.0  # shorter campaigns are not extrapolated to an hour

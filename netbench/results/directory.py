@@ -1,29 +1,99 @@
-"""A result directory: the store, the manifest, and the topology and profile as resolved."""
+"""A result directory: the store, the manifest, the events, and the topology and profile as resolved.
+
+Each line of events.jsonl is an event of the campaign with its time.
+"""
 
 import json
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from pydantic import BaseModel, ValidationError
 
 from netbench.config.document import yaml_text
-from netbench.config.wording import first_problem
+from netbench.config.problems import first_problem
 from netbench.errors import TestbedError, UsageError
 from netbench.linux.locks import lock_file
 from netbench.model.campaign import CampaignResults
 from netbench.model.documents import plain
+from netbench.model.events import Event, TrialFinished, TrialStored
 from netbench.model.foreign_text import encoded, json_of
+from netbench.model.limits import Limit
 from netbench.model.profile import Profile
 from netbench.model.scenario import SHARED_IDLE
 from netbench.model.topology import Topology
 from netbench.model.trial import key_finds_maximum
+from netbench.model.verdict import Reason, Verdict
 from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
-from netbench.results.event_log import stored_trials
 from netbench.results.manifest import ENDED_SWEEPS, NOISE_FLOOR, SEARCHES, ManifestHead
 from netbench.results.store import Store, Stored, StoredTrials, is_empty
 from netbench.statistics.reference_throughput import MaximumSearch, maximum_of
+
+_STORED = f'"kind": "{TrialStored.kind}"'.encode()
+
+
+def stored_trials(path: Path) -> int:
+    """Return the number of stored trials by the log, which may lag behind by one; 0 without a log."""
+    return sum(_STORED in line for line in _lines(path))
+
+
+def attempts_without_result(path: Path) -> dict[str, list[tuple[Reason, ...]]]:
+    """Return the reasons against invalid attempts at trials that a killed run has not stored, by key of the trial.
+
+    The log does not record the streams of reasons.
+    """
+    attempts: dict[str, list[tuple[Reason, ...]]] = {}
+    for line in _lines(path):
+        try:
+            event = json.loads(line)
+            if event["kind"] == TrialStored.kind:
+                attempts.pop(event["key"], None)
+            elif event["kind"] == TrialFinished.kind and event["verdict"] == Verdict.INVALID.value:
+                reasons = tuple(map(Reason.parse, event["reasons"]))
+                attempts.setdefault(event["key"], []).append(reasons)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # damaged, or cut when killed
+            continue
+    return attempts
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with suppress(OSError), path.open("rb") as file:
+        yield from file
+
+
+def _fields(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _plain(value: object) -> object:
+    """Return the stored form of a limit, the fields of any other dataclass, or else the text of a value."""
+    if isinstance(value, Limit):
+        return value.stored
+    return _fields(value) if is_dataclass(value) else str(value)
+
+
+class EventLog:
+    """Appends each event at once, with its time (CLOCK_REALTIME); a killed run leaves at most a cut last line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def on(self, event: Event) -> None:
+        """Append the event; TestbedError if the disk is full."""
+        line = json_of({"time_ns": time.time_ns(), "kind": event.kind, **_fields(event)}, default=_plain)
+        try:
+            with self._path.open("a+b") as file:
+                if file.seek(0, os.SEEK_END):
+                    file.seek(-1, os.SEEK_END)
+                    if file.read() != b"\n":
+                        file.write(b"\n")
+                file.write(line.encode() + b"\n")
+        except OSError as error:
+            raise TestbedError(f"{self._path}: cannot be written: {error.strerror}") from error
 
 
 class ResultDirectory:

@@ -30,8 +30,7 @@ from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind, line_rate_fps
 from netbench.model.verdict import ReasonKind
 from netbench.plan.schedule import CampaignPlan
-from netbench.search.contradictions import above_upper, contradiction
-from netbench.search.measurement import measurement_of, unmeasured
+from netbench.search.measurement import above_upper, contradiction, measurement_of, unmeasured
 from netbench.search.methods import GivenUpError, Goal, Measure, Measured, Method, rounded
 from netbench.search.rfc2544_tests import Rfc2544Run, Throughput
 from netbench.search.search_options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, SearchOptions

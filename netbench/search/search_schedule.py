@@ -15,7 +15,7 @@ from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.plan.selection import source_numbers
 from netbench.search.cell_search import TIMES_SUSTAINED, CellSearch, Progress, SearchCell
-from netbench.search.contradictions import disagreement
+from netbench.search.measurement import disagreement
 from netbench.search.rfc2544_tests import deviations, expected_of_tests, is_smallest
 from netbench.search.search_options import RESET, MaximaOptions, SearchOptions
 from netbench.statistics.groups import grouped

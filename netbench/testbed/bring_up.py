@@ -1,9 +1,15 @@
-"""The changes a topology makes on a machine before any UUT is brought in, and the resources it locks meanwhile."""
+"""The changes a topology makes on a machine before any UUT is brought in, and the resources it locks meanwhile.
+
+Also the identities of sources, sinks and hosts: those expected before a testbed is up, and the actual ones after.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from netbench.config.plugins import GENERATORS, SINKS, origin, plugins
+from netbench.hosts.base import kernel_of
+from netbench.hosts.local import LocalHost
 from netbench.linux.changes import (
     AddBridge,
     AddNamespace,
@@ -16,12 +22,16 @@ from netbench.linux.changes import (
     SetUp,
     of_nic,
 )
-from netbench.model.interfaces import host_of
-from netbench.model.paths import StreamPath
+from netbench.linux.machine import Machine
+from netbench.model.paths import StreamPath, host_of
+from netbench.model.profile import KindSpec, Profile
 from netbench.model.stream_paths import nic_of, stream_paths, veth_mac
+from netbench.model.tester import HostIdentity, Identity, StreamEnds, options_text
 from netbench.model.topology import Topology, cables, devices
 from netbench.model.topology_specs import LinkSpec
+from netbench.testbed.cpus import Pins
 from netbench.testbed.emulated_ssh_hosts import namespaces_of
+from netbench.testbed.environment import virtualisation
 from netbench.uut.forwarding import changes_in_guest
 from netbench.vmm.base import CableEnd
 
@@ -129,3 +139,41 @@ def _ways(topology: Topology, vm: str) -> Sequence[StreamPath]:
         replace(paths[way.stream.name], ingress=nic_of(topology, way.ingress), egress=nic_of(topology, way.egress))
         for way in devices(topology)[vm]
     ]
+
+
+def usual_ends(profile: Profile, pins: Pins) -> StreamEnds:
+    """Return the usual identities of a stream's source and sink on these CPUs; a source or sink may report others."""
+    sends = _usual(GENERATORS, profile.generator)
+    if plugins(GENERATORS)[profile.generator.kind] is plugins(SINKS)[profile.sink.kind]:
+        receives = _usual(SINKS, profile.generator)  # one object, with its options under `generator`
+    else:
+        receives = _usual(SINKS, profile.sink)
+        receives = replace(receives, options={**(receives.options or {}), "snap_length": str(profile.snap_length)})
+    return StreamEnds(replace(sends, cpus=tuple(pins[0])), replace(receives, cpus=tuple(pins[1])))
+
+
+def _usual(group: str, spec: KindSpec) -> Identity:
+    options = plugins(group)[spec.kind].Options.model_validate(spec.options)
+    return Identity(spec.kind, origin(group, spec.kind), options_text(options))
+
+
+def host_identities(
+    topology: Topology, machines: Mapping[str | None, Machine] | None = None
+) -> dict[str, HostIdentity]:
+    """Return each host's identity by name. `machines` are by VM once up; before that, VM kernels are unknown."""
+    here = virtualisation()
+    kernels: dict[str | None, str] = {None: kernel_of(LocalHost("local", "identities"))}
+    facts: dict[str | None, Mapping[str, str]] = {}
+    for name, machine in (machines or {}).items():
+        kernels[name], facts[name] = kernel_of(machine.host()), machine.facts
+    return {
+        host: HostIdentity(
+            kernels.get(topology.machine(host), ""),
+            topology.machine(host),
+            topology.netns(host),
+            here["machine"],
+            here["container"],
+            facts.get(topology.machine(host), {}),
+        )
+        for host in topology.hosts
+    }

@@ -35,7 +35,7 @@ from netbench.linux.changes import (
 from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.machine import Machine
 from netbench.model.host_spec import SshSpec
-from netbench.model.interfaces import PREFIX, host_of
+from netbench.model.paths import PREFIX, host_of
 from netbench.model.stream_paths import veth_mac
 from netbench.model.topology import Topology
 

@@ -9,8 +9,7 @@ from netbench.errors import MissingError, UsageError
 from netbench.generators.base import Generator
 from netbench.model.cpu_shares import CpuShares
 from netbench.model.frame_mix import FrameMix, FrameSize, largest_bytes, rising
-from netbench.model.interfaces import host_of
-from netbench.model.paths import StreamPath
+from netbench.model.paths import StreamPath, host_of
 from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress
 from netbench.model.stream_paths import stream_paths

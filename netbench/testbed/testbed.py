@@ -17,18 +17,16 @@ from netbench.linux.changes import AddRunDirectory, KeepPort, MachineState
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.counters.iproute_counters import refresh_driver_counters_on
 from netbench.linux.counters.netlink_counters import refresh_driver_counters
-from netbench.linux.cpu_delays import read_cpu_delays, softirq_threads
 from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurement, lock_testbed, measuring, when_alone
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
-from netbench.linux.proc import lacking_capabilities
+from netbench.linux.proc import lacking_capabilities, read_cpu_delays, softirq_threads
 from netbench.linux.safety.foreign_hooks import unbound_packet_sockets
 from netbench.linux.safety.ports import refuse_unsafe_port
 from netbench.linux.watchdog.journal import Journal, clean, undo_run
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import ClockDifference
-from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import Nic, StreamPath, each_nic_once
+from netbench.model.paths import InterfaceRef, Nic, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
@@ -38,12 +36,11 @@ from netbench.model.topology import Topology, devices
 from netbench.model.topology_specs import UutSpec
 from netbench.model.units import USUAL_MTU
 from netbench.signals import shielded
-from netbench.testbed.bring_up import base_changes, cable_ends
+from netbench.testbed.bring_up import base_changes, cable_ends, host_identities, usual_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.doctor.requirements import require
 from netbench.testbed.doctor.ssh_checks import needed_in_run
 from netbench.testbed.emulated_ssh_hosts import server_changes
-from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
 from netbench.testbed.ssh_hosts import connected_hosts

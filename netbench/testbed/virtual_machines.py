@@ -16,7 +16,7 @@ from netbench.linux.counters.iproute_counters import read_nics
 from netbench.linux.machine import Machine
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import VmSpec
-from netbench.model.interfaces import PREFIX
+from netbench.model.paths import PREFIX
 from netbench.model.topology import Topology
 from netbench.signals import shielded
 from netbench.vmm.base import CableEnd, GuestSpec, RunningGuest, Vmm, guest_directory

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import NamedTuple
 
-from netbench.linux.cpu_delays import CpuDelays
-from netbench.linux.proc import USER_HZ, CpuTicks
+from netbench.linux.proc import USER_HZ, CpuDelays, CpuTicks
 from netbench.model.tester import Disturbance, Role, ThreadDelay
 from netbench.model.traffic import Sent
 from netbench.trial.setup import Endpoints, TrialGuest

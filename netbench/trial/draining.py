@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.counts import StreamCounts
-from netbench.model.interfaces import InterfaceRef
+from netbench.model.paths import InterfaceRef
 from netbench.model.traffic import Sent
 from netbench.model.trial import GuestResult
 from netbench.trial.observation import growth

@@ -7,7 +7,7 @@ from functools import partial
 
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
-from netbench.linux.cpu_delays import CpuDelays
+from netbench.linux.proc import CpuDelays
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import ClockDifference
 from netbench.model.received import Received

@@ -9,11 +9,10 @@ from netbench.generators.base import Source
 from netbench.hosts.base import Host
 from netbench.hosts.clock import Clock
 from netbench.linux.counters.counting_points import NicCounters
-from netbench.linux.cpu_delays import DelayReader
+from netbench.linux.proc import DelayReader
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
-from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import StreamPath
+from netbench.model.paths import InterfaceRef, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.traffic import Traffic

@@ -8,8 +8,7 @@ from netbench.errors import MachineGoneError, TestbedError
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.counts import PointCount
 from netbench.model.distributions import ClockDifference
-from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import StreamPath
+from netbench.model.paths import InterfaceRef, StreamPath
 from netbench.model.points import (
     ALL_RULES,
     OTHERHOST,

@@ -16,8 +16,7 @@ from netbench.linux.machine import Machine
 from netbench.linux.requirements import Requirement
 from netbench.model.cpu_shares import CpuShares
 from netbench.model.fields import percent_text
-from netbench.model.interfaces import PREFIX, InterfaceRef
-from netbench.model.paths import StreamPath
+from netbench.model.paths import PREFIX, InterfaceRef, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.virtualisation import DurationEstimate, Supports, Virtualisation
 

@@ -30,8 +30,7 @@ from netbench.linux.changes import (
 )
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.machine import Machine
-from netbench.model.interfaces import PREFIX, InterfaceRef
-from netbench.model.paths import Nic, StreamPath, each_nic_once
+from netbench.model.paths import PREFIX, InterfaceRef, Nic, StreamPath, each_nic_once
 from netbench.model.traffic import PREFIX_LENGTH
 
 Forward = Literal["bridge", "route", "flowtable", "tc", "xdp"]

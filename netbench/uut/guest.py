@@ -10,8 +10,7 @@ from netbench.hosts.remote_code import program_command
 from netbench.linux.changes import Change
 from netbench.linux.counters.iproute_counters import read_nics
 from netbench.linux.machine import Machine
-from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import Nic, StreamPath
+from netbench.model.paths import InterfaceRef, Nic, StreamPath
 from netbench.model.points import PointKind
 from netbench.model.units import USUAL_MTU
 from netbench.model.virtualisation import Virtualisation

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from netbench.errors import TestbedError
 from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslave, SetUp
 from netbench.linux.machine import Machine
-from netbench.model.interfaces import PREFIX, InterfaceRef
-from netbench.model.paths import Nic, StreamPath, each_nic_once
+from netbench.model.paths import PREFIX, InterfaceRef, Nic, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, PathSection, PointKind, Points, forwarding_point
 from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter, no_ipv6
 from netbench.vmm.attachment import Attachment

@@ -22,8 +22,7 @@ from netbench.hosts.pipes import Tail, end
 from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.proc import parse_process
 from netbench.linux.requirements import IN_NETNS, Feature, Probes, Requirement, Tool, require_on_host
-from netbench.model.interfaces import PREFIX
-from netbench.model.paths import StreamPath, each_nic_once
+from netbench.model.paths import PREFIX, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan

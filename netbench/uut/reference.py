@@ -18,8 +18,7 @@ from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import AddDelay, AddTable
 from netbench.linux.requirements import IN_A_VM, IN_NETNS, ON_VETH, Feature, Probes, Tool
 from netbench.model.fields import Seconds
-from netbench.model.interfaces import PREFIX
-from netbench.model.paths import StreamPath
+from netbench.model.paths import PREFIX, StreamPath
 from netbench.model.points import CounterReading, PointKind
 from netbench.model.virtualisation import Supports
 from netbench.uut.base import Assignment, Reading, Ready, UutPlan

@@ -15,8 +15,7 @@ from netbench.linux.changes import Change
 from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.requirements import Requirement
 from netbench.model.fields import BootLimit
-from netbench.model.interfaces import PREFIX
-from netbench.model.paths import StreamPath
+from netbench.model.paths import PREFIX, StreamPath
 from netbench.model.virtualisation import DurationEstimate, NicKind, Supports, Virtualisation
 from netbench.vmm.attachment import Attachment, tap
 

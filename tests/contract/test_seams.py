@@ -19,7 +19,7 @@ from netbench.hosts.ssh import SshGuest
 from netbench.linux.changes import Change
 from netbench.loads.stress_ng import NeighbourLoad, StressLoad
 from netbench.model.cpu_shares import CpuShares
-from netbench.model.interfaces import InterfaceRef
+from netbench.model.paths import InterfaceRef
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Traffic
 from netbench.sinks.auto_sink import AutoSink, AutoSinkKind

@@ -10,7 +10,7 @@ from netbench.errors import MachineGoneError
 from netbench.hosts.base import run_checked
 from netbench.hosts.local import LocalHost
 from netbench.linux.machine import Machine
-from netbench.model.interfaces import InterfaceRef
+from netbench.model.paths import InterfaceRef
 from netbench.model.points import ALL_RULES, CountingPoint, PointKind, nic_point
 from netbench.uut.base import ActiveGuest
 from netbench.uut.raw import Raw, RawOptions

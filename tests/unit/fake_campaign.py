@@ -16,7 +16,7 @@ from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.locks import OtherMeasurement
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.campaign import CampaignResults
-from netbench.model.interfaces import InterfaceRef
+from netbench.model.paths import InterfaceRef
 from netbench.model.replayed_loads import ReplayedLoads
 from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import HostIdentity, Identities

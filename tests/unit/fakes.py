@@ -17,8 +17,7 @@ from netbench.generators.base import Source
 from netbench.hosts.base import Completed, Host, Process
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.distributions import Spread
-from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import Nic, StreamPath
+from netbench.model.paths import InterfaceRef, Nic, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.received import Received
 from netbench.model.scenario import VICTIM

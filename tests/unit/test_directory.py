@@ -17,8 +17,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.events import TrialStored
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.results.atomic import file_written_atomically
-from netbench.results.directory import ResultDirectory
-from netbench.results.event_log import EventLog
+from netbench.results.directory import EventLog, ResultDirectory
 from netbench.results.store import Store
 from netbench.uut.raw import RawOptions
 from tests.unit.inputs import profile, topology

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.linux.cpu_delays import CpuDelays, read_cpu_delays
-from netbench.linux.proc import CpuTicks, SchedTimes
+from netbench.linux.proc import CpuDelays, CpuTicks, SchedTimes, read_cpu_delays
 from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Disturbance, ThreadDelay
 from netbench.model.traffic import NOTHING_SENT

@@ -9,7 +9,7 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.model.events import NeighboursReady, TrialStored, UutFailed, UutReady
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.results.event_log import EventLog, attempts_without_result
+from netbench.results.directory import EventLog, attempts_without_result
 
 
 def test_a_log_is_one_event_a_line_with_its_time(tmp_path):

@@ -8,8 +8,7 @@ import pytest
 
 from netbench.errors import MissingError, UsageError
 from netbench.images.apt import Apt, Package
-from netbench.images.kernels import KernelSource
-from netbench.images.modules import add_modules, build_modules, resolve_headers, select_modules
+from netbench.images.kernels import KernelSource, add_modules, build_modules, resolve_headers, select_modules
 from netbench.images.recipe import load_recipe
 from tests.unit.image_files import ARM64_WORD, module, modules_tree
 

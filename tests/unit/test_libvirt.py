@@ -16,8 +16,7 @@ from netbench.hosts.local import LocalHost
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.libvirt import api
 from netbench.vmm.libvirt.api import LibvirtConnection
-from netbench.vmm.libvirt.domain import LibvirtGuest
-from netbench.vmm.libvirt.domain_xml import domain_xml
+from netbench.vmm.libvirt.domain import LibvirtGuest, domain_xml
 from netbench.vmm.libvirt.libvirt import Libvirt, LibvirtOptions
 from netbench.vmm.qemu.command import KernelBoot, RunFiles, VirtualMachine, VirtualNic, qemu_program
 from netbench.vmm.qemu.options import Pinning

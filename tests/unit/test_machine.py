@@ -33,7 +33,7 @@ from netbench.linux.counters.netlink_counters import nics_of
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Link, attribute
 from netbench.linux.watchdog.journal import Journal
-from netbench.model.interfaces import InterfaceRef
+from netbench.model.paths import InterfaceRef
 from netbench.model.points import CountingPoint, PointKind
 from netbench.model.stream_paths import stream_paths
 from netbench.testbed.bring_up import base_changes

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.model.interfaces import InterfaceRef
-from netbench.model.paths import Nic
+from netbench.model.paths import InterfaceRef, Nic
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import MAX_STREAMS, Topology
 from netbench.model.traffic import PREFIX_LENGTH

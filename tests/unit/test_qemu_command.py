@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from netbench.errors import UsageError
 from netbench.hosts.base import Completed
 from netbench.model.cpu_shares import CpuShares
-from netbench.model.interfaces import PREFIX
+from netbench.model.paths import PREFIX
 from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest

@@ -13,7 +13,7 @@ from netbench.linux.counters.counting_points import (
     readings_at_points,
 )
 from netbench.linux.counters.nft_rules import Dropper, NftHook
-from netbench.model.interfaces import InterfaceRef
+from netbench.model.paths import InterfaceRef
 from netbench.model.points import ALL_RULES, CounterReading, CountingPoint, PathSection, PointKind
 
 

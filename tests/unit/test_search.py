@@ -22,8 +22,7 @@ from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
 from netbench.report.tables.searches import remark
 from netbench.results.manifest import SEARCHES
-from netbench.search.contradictions import contradiction
-from netbench.search.measurement import measurement_of
+from netbench.search.measurement import contradiction, measurement_of
 from netbench.search.methods import Bounds, Goal, Measured
 from netbench.search.search_options import SearchOptions
 from tests.unit.fake_campaign import FakeCampaign

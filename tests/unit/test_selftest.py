@@ -11,9 +11,8 @@ from netbench.linux.proc import read_process
 from netbench.model.distributions import ClockOffset
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.selftest.forwarders import forwarder_cases, judge_forwarder
-from netbench.selftest.loopback import judge_capture
+from netbench.selftest.loopback import Seen, Watch, judge_capture, judge_left_alone, this_process
 from netbench.selftest.loss_checks import ForeignFilter, judge_attached, judge_drops, references
-from netbench.selftest.sink_watch import Seen, Watch, judge_left_alone, this_process
 from netbench.selftest.time_checks import CpuTimes, judge_cpus, judge_own_delay, parse_stat
 from netbench.trial.loss_attribution import RING_FULL
 from netbench.uut.forwarder import ForwarderDelays

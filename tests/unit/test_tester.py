@@ -4,7 +4,7 @@ import pytest
 
 from netbench.config.plugins import SINKS, origin, plugins
 from netbench.model.tester import HostIdentity, Identity
-from netbench.testbed.identities import usual_ends
+from netbench.testbed.bring_up import usual_ends
 from tests.unit.inputs import profile
 
 USUAL = Identity("plain", "example 0.1", {"size": "9"}, 2, (0, 1))

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from netbench.config.document import yaml_text, yaml_value
 from netbench.model.host_spec import PortSpec, VmSpec
-from netbench.model.interfaces import split_endpoint
+from netbench.model.paths import split_endpoint
 from netbench.model.topology import MAX_STREAMS, Topology
 from tests.unit.fakes import fake_ports
 from tests.unit.inputs import topology, topology_in_vm

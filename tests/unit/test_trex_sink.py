@@ -22,7 +22,7 @@ from netbench.model.received import OfSize, Received
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.sinks.base import Incoming
-from netbench.testbed.identities import usual_ends
+from netbench.testbed.bring_up import usual_ends
 from netbench.testbed.resolved import make_backends, resolve
 from tests.unit.inputs import profile, topology
 from tests.unit.stand_in_for_trex import StandInForTrex

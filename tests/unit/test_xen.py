@@ -21,9 +21,8 @@ from netbench.uut.guest import Guest
 from netbench.uut.guest_links import guest_links, places_of, read_links
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.xen import domain, xen
-from netbench.vmm.xen.console import ConsoleSocket
 from netbench.vmm.xen.domain import AddDomain, PlaceVif, backend, domain_0, listed, parse_list
-from netbench.vmm.xen.xen import Xen, XenGuest, XenOptions, domain_config, kernel_words
+from netbench.vmm.xen.xen import ConsoleSocket, Xen, XenGuest, XenOptions, domain_config, kernel_words
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology
 

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from netbench.report.figures import Figure, by_setting
-from netbench.report.figures.chart import Chart, Mark
-from netbench.report.figures.marks import group_tooltip, numbers_of
+from netbench.report.figures.chart import Chart, Mark, group_tooltip, numbers_of
 from netbench.report.figures.panels import Panels, ends_of
 from netbench.report.model import ReportModel
 from netbench.report.styles import Style

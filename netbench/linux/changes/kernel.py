@@ -16,7 +16,7 @@ from netbench.linux.changes.base import Change, InNamespace, MachineState, is_go
 from netbench.linux.counters.nft_rules import own_tables
 from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.netns import within_each
-from netbench.model.interfaces import PREFIX
+from netbench.model.paths import PREFIX
 
 T = TypeVar("T")
 

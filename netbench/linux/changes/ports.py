@@ -10,7 +10,7 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.linux.changes.base import Change, MachineState, ip_json, is_gone, run_batch, tool_in, was_killed
-from netbench.model.interfaces import PREFIX
+from netbench.model.paths import PREFIX
 
 # `$$` is the shell's id: the shell is still in its namespace and must not be replaced by `ip` itself. If the former
 # index is taken, or this kernel does not support choosing one (before 5.16), the port gets another.

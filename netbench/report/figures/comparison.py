@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 from netbench.model.frame_mix import frames_text, rising
 from netbench.model.units import l1_bits
-from netbench.report.figures.chart import Chart, Form, Mark
-from netbench.report.figures.marks import numbers_of
+from netbench.report.figures.chart import Chart, Form, Mark, numbers_of
 from netbench.report.figures.panels import THROUGHPUT, Panels, end_of_axis, ends_of
 from netbench.report.figures.registry import NamedChart, by_setting
 from netbench.report.formats import at_least, count, mbps, mbps_interval

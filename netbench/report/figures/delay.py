@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from netbench.report.figures.chart import Chart, Form, Mark, Numbers
-from netbench.report.figures.marks import numbers_of, of_interval
+from netbench.report.figures.chart import Chart, Form, Mark, Numbers, numbers_of, of_interval
 from netbench.report.figures.panels import ends_of
 from netbench.report.figures.registry import figure_of_views
 from netbench.report.figures.throughput import panels_of_loads

@@ -3,8 +3,15 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netbench.model.frame_mix import FrameSize, rising, size_text
-from netbench.report.figures.chart import Chart, Mark
-from netbench.report.figures.marks import change_tooltip, curve_tooltip, numbers_of, numbers_of_curve, of_ratio
+from netbench.report.figures.chart import (
+    Chart,
+    Mark,
+    change_tooltip,
+    curve_tooltip,
+    numbers_of,
+    numbers_of_curve,
+    of_ratio,
+)
 from netbench.report.figures.panels import LOSS, THROUGHPUT, Panels, end_of_axis, ends_of, least_loss, rows_of_zero
 from netbench.report.figures.registry import Draw, Figure, NamedChart, by_setting
 from netbench.report.formats import bounded, count

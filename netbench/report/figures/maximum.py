@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from netbench.report.figures.chart import Chart, Mark
-from netbench.report.figures.marks import LOADS, group_tooltip, numbers_of
+from netbench.report.figures.chart import LOADS, Chart, Mark, group_tooltip, numbers_of
 from netbench.report.figures.panels import THROUGHPUT, Panels, ends_of, kfps_of_mix
 from netbench.report.figures.registry import (
     Figure,

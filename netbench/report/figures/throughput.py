@@ -7,8 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from netbench.model.frame_mix import FrameSize
 from netbench.model.verdict import Verdict
-from netbench.report.figures.chart import Chart, Form, Guide, Mark
-from netbench.report.figures.marks import LOADS, group_tooltip, numbers_of, numbers_of_trial, trial_tooltip
+from netbench.report.figures.chart import (
+    LOADS,
+    Chart,
+    Form,
+    Guide,
+    Mark,
+    group_tooltip,
+    numbers_of,
+    numbers_of_trial,
+    trial_tooltip,
+)
 from netbench.report.figures.panels import (
     LOSS,
     OFFERED,

@@ -20,10 +20,10 @@ from netbench.report.formats import (
     mbps_spread,
     mean,
     percent,
+    sentence,
 )
 from netbench.report.model import ReportModel, baselines, uut_cell
 from netbench.report.published import PublishedTable
-from netbench.report.sentences import sentence
 from netbench.report.styles import Style
 from netbench.report.tables.registry import number, report_table, size_column, uut_column
 from netbench.statistics.groups import Victim

@@ -9,9 +9,8 @@ from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Verdict
 from netbench.report.blocks import Block, Cell, Choice, Column, Grid, Heading, Note, Option, Table, table
-from netbench.report.formats import UNKNOWN, count, frames, mbps, percent, rough_percent
+from netbench.report.formats import UNKNOWN, count, frames, mbps, percent, rough_percent, sentence
 from netbench.report.model import ReportModel, View, uut_cell
-from netbench.report.sentences import sentence
 from netbench.report.styles import label
 from netbench.report.tables.registry import largest_first, number, report_table, uut_column
 from netbench.statistics.groups import Group, grouped

@@ -18,9 +18,9 @@ from netbench.report.formats import (
     percent,
     percent_spread,
     rough_percent,
+    sentence,
 )
 from netbench.report.model import ReportModel
-from netbench.report.sentences import sentence
 from netbench.report.tables.registry import (
     block_of,
     group_columns,

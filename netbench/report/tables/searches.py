@@ -9,9 +9,8 @@ from netbench.model.frame_mix import size_text
 from netbench.model.search import LoadedDelay, Rfc2544Tests, SearchResult, SearchState
 from netbench.model.units import l1_bits
 from netbench.report.blocks import Column, Kind, Table, table
-from netbench.report.formats import UNKNOWN, frames, kfps, mbps, microseconds, percent
+from netbench.report.formats import UNKNOWN, frames, kfps, mbps, microseconds, percent, sentence
 from netbench.report.model import ReportModel
-from netbench.report.sentences import sentence
 from netbench.report.tables.registry import report_table, stream_label, uut_column, words
 from netbench.statistics.groups import grouped
 

@@ -25,7 +25,7 @@ from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.linux.changes.kernel import remove_group
 from netbench.linux.requirements import Facility
-from netbench.model.interfaces import PREFIX
+from netbench.model.paths import PREFIX
 
 MEMINFO = "/proc/meminfo"
 _AVAILABLE = re.compile(r"^(MemAvailable: +)(\d+)( kB)$", re.MULTILINE)

@@ -18,8 +18,7 @@ from netbench.hosts.ssh import SSH_PORT, SshGuest
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.requirements import Facility, Tool
 from netbench.model.documents import plain_text
-from netbench.model.interfaces import PREFIX
-from netbench.model.paths import StreamPath
+from netbench.model.paths import PREFIX, StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment
 from netbench.vmm.base import GuestNic, GuestOptions, GuestSpec, RunningGuest, Vmm

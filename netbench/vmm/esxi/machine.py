@@ -13,7 +13,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
-from netbench.model.interfaces import PREFIX
+from netbench.model.paths import PREFIX
 from netbench.vmm.esxi.api import Session, Untyped, session
 from netbench.vmm.esxi.options import EsxiOptions
 

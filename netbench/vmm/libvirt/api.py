@@ -18,7 +18,7 @@ from netbench.hosts.relay import within_reach
 from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.linux.requirements import Facility
-from netbench.model.interfaces import PREFIX
+from netbench.model.paths import PREFIX
 
 R = TypeVar("R")
 

@@ -17,8 +17,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.host_wrappers import outside
 from netbench.vmm.libvirt.api import LibvirtConnection, own_uuid
-from netbench.vmm.libvirt.domain import LibvirtGuest
-from netbench.vmm.libvirt.domain_xml import domain_xml
+from netbench.vmm.libvirt.domain import LibvirtGuest, domain_xml
 from netbench.vmm.qemu.command import GUEST_AGENT_PORT, KernelBoot, RunFiles, VirtualMachine, VirtualNic
 from netbench.vmm.qemu.options import Pinning
 

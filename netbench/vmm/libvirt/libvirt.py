@@ -19,9 +19,8 @@ from netbench.linux.requirements import Facility, Tool
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
 from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.libvirt.api import BINDINGS, AddLibvirtDomain
-from netbench.vmm.libvirt.domain import LibvirtGuest, PrivateDaemon, domain_name, driver_sign, find_libvirtd
+from netbench.vmm.libvirt.domain import LibvirtGuest, PrivateDaemon, domain_name, domain_xml, driver_sign, find_libvirtd
 from netbench.vmm.libvirt.domain_copy import CopySettings, ExistingDomain, LibvirtAgent
-from netbench.vmm.libvirt.domain_xml import domain_xml
 from netbench.vmm.qemu.acceleration import choose
 from netbench.vmm.qemu.command import RunFiles, VirtualMachine, qemu_program
 from netbench.vmm.qemu.guest_agent import GuestAgentHost

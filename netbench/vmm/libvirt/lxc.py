@@ -18,7 +18,7 @@ from netbench.vmm.base import ISOLATED, GuestSpec
 from netbench.vmm.container.cgroups import SWITCHED, THIS_MACHINE, AddGroups, cpu_cgroup_procs, hierarchies, in_groups
 from netbench.vmm.container.runtime import DIRECTORY, Root, Runtime, host_name
 from netbench.vmm.libvirt.api import BINDINGS, LibvirtConnection
-from netbench.vmm.libvirt.domain import DIRECTORIES_SCRIPT, find_libvirtd
+from netbench.vmm.libvirt.domain import DIRECTORIES_SCRIPT, find_libvirtd, render_xml
 from netbench.vmm.libvirt.domain_copy import (
     add,
     as_text,
@@ -30,7 +30,6 @@ from netbench.vmm.libvirt.domain_copy import (
     remove,
     rename_copy,
 )
-from netbench.vmm.libvirt.domain_xml import render_xml
 
 PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-lxc", "libvirt-clients")
 _SCRIPT = Path(__file__).with_name("lxc.sh")

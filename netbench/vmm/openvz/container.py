@@ -14,7 +14,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
-from netbench.model.interfaces import PREFIX
+from netbench.model.paths import PREFIX
 
 OpenVzTool = Literal["vzctl", "prlctl"]
 

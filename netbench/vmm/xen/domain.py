@@ -15,7 +15,7 @@ from netbench.images.library import find_image
 from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
-from netbench.model.interfaces import PREFIX
+from netbench.model.paths import PREFIX
 from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.boot_disc import disc_of
 
