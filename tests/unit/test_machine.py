@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Completed
@@ -513,17 +511,6 @@ def test_each_namespace_is_asked_once():
     guest.failing = {"link show": "no"}
     with pytest.raises(TestbedError, match="`ip -n nb-a -j -d -s -s link show` failed"):
         guest.machine.read_nics(places)
-
-
-@given(st.sets(st.sampled_from(sorted(NICS))), st.integers(0, 2**63))
-def test_counters_of_any_size_reach_their_own_nic(names, count):
-    links = json.loads(LISTING)
-    for number, link in enumerate(links):
-        link["stats64"]["rx"]["packets"] = count + number
-    found = listing_guest(json.dumps(links)).machine.read_nics(InterfaceRef("lab", None, name) for name in names)
-    assert {place.interface: counters.rx for place, counters in found.items()} == {
-        link["ifname"]: count + number for number, link in enumerate(links) if link["ifname"] in names
-    }
 
 
 def test_a_machine_that_talks_nonsense_is_named():

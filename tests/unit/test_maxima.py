@@ -79,25 +79,31 @@ def test_shares_are_of_what_a_search_finds_though_the_list_of_loads_ends_far_bel
     ]
 
 
-@pytest.mark.parametrize("stop", [1, 2, 6, 9, 10, 17, 18, 20, 27])
-def test_stopped_anywhere_and_resumed_it_is_the_same_campaign(campaign, tmp_path, monkeypatch, stop):
+OF_VICTIM = {"loads": ["25% of maximum", "100% of maximum", "150% of maximum"]}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stops"),
+    [({**SHARES, "repetitions": 2}, [1, 2, 6, 9, 10, 17, 18, 20, 27]), (OF_VICTIM, [1, 10, 22])],
+    ids=["of neighbours", "of the victim"],
+)
+def test_stopped_anywhere_and_resumed_it_is_the_same_campaign(campaign, tmp_path, monkeypatch, wanted, stops):
     """It stops in the first search or the second, between these and the plan, or in the plan."""
-    whole = FakeCampaign.on(campaign.lab, tmp_path / "whole", monkeypatch)
-    whole.testbed.usual = campaign.testbed.usual
-    expected = whole.run(**SHARES, repetitions=2)
-    again = FakeCampaign.on(campaign.lab, tmp_path / "stopped", monkeypatch)
-    again.testbed.usual = campaign.testbed.usual
-    first = again.stopped_at(stop, TestbedError("x"), **SHARES, repetitions=2)
-    kept = first.trials[:]
-    assert first.planned_trials > len(kept)
-    results = again.resume()
-    assert [result.spec for result in results.trials] == [result.spec for result in expected.trials]
-    assert results.trials[: len(kept)] == kept
-    assert offered(results) == offered(expected)
-    assert results.maxima == expected.maxima
-    assert results.manifest["finished"]
-    again.resume()
-    assert again.testbed.trials == 0, "nothing is left"
+    expected = campaign.run(**wanted)
+    for stop in stops:
+        again = FakeCampaign.on(campaign.lab, tmp_path / f"stopped-{stop}", monkeypatch)
+        again.testbed.usual = campaign.testbed.usual
+        first = again.stopped_at(stop, TestbedError("x"), **wanted)
+        kept = first.trials[:]
+        assert first.planned_trials > len(kept)
+        results = again.resume()
+        assert [result.spec for result in results.trials] == [result.spec for result in expected.trials]
+        assert results.trials[: len(kept)] == kept
+        assert offered(results) == offered(expected)
+        assert results.maxima == expected.maxima
+        assert results.manifest["finished"]
+        again.resume()
+        assert again.testbed.trials == 0, "nothing is left"
 
 
 def test_one_search_serves_all_shares_of_a_frame_size_and_each_size_has_its_own(campaign):
@@ -206,18 +212,6 @@ def test_above_its_maximum_a_uut_is_offered_what_the_source_was_seen_to_hold(cam
         assert [reason.kind for reason in trial.reasons] == ([ReasonKind.LESS_THAN_SHARE] if is_less else [])
         assert trial.verdict is Verdict.VALID
     assert "is more than the sources can hold" in report_page(results)
-
-
-@pytest.mark.parametrize("stop", [1, 10, 22])
-def test_shares_of_the_victim_are_the_same_after_a_campaign_was_stopped(campaign, tmp_path, monkeypatch, stop):
-    whole = FakeCampaign.on(campaign.lab, tmp_path / "whole", monkeypatch)
-    whole.testbed.usual = campaign.testbed.usual
-    expected = whole.run(**OF_VICTIM)
-    again = FakeCampaign.on(campaign.lab, tmp_path / "stopped", monkeypatch)
-    again.testbed.usual = campaign.testbed.usual
-    again.stopped_at(stop, TestbedError("x"), **OF_VICTIM)
-    results = again.resume()
-    assert [result.spec for result in results.trials] == [result.spec for result in expected.trials]
 
 
 def test_a_uut_without_a_maximum_costs_its_own_trials(campaign):
