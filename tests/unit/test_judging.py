@@ -164,7 +164,12 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
         (
             replace(
                 CLEAN,
-                growths=(growth("ingress NIC", XDP, "dropped", None, THROUGH_UUT, silent=UNCOUNTED),),
+                growths=(
+                    replace(
+                        growth("ingress NIC", XDP, "dropped", None, THROUGH_UUT, silent=UNCOUNTED),
+                        is_foreign_program=True,
+                    ),
+                ),
                 nics=counting(egress=0, sink=0),
                 received=received(0),
             ),
