@@ -8,8 +8,6 @@ from netbench.model.paths import InterfaceRef, Nic, StreamPath, direction
 
 # The counter of frames for another MAC address, which an IP layer drops (struct rtnl_link_stats64 in linux/if_link.h).
 OTHERHOST = "rx_otherhost_dropped"
-# The prefixes of counters of foreign BPF programs; none of these programs counts frames.
-BPF_PROGRAMS = ("XDP program ", "tcx ")
 # All rules of a namespace. They count no frames; a changed `handle` means changed rules.
 ALL_RULES = "nft firewall rules"
 UUT = "uut"  # the point of losses in the unit under test that no counter locates more precisely
@@ -80,6 +78,7 @@ class CounterReading:
     The `handle` distinguishes a counter from a later one in its place, and identifies it at other points; it is empty
     where neither is needed. A counter with an `owner`, as a rule with its table, may start with the count of another
     counter; all others start at 0. Any program may reset a `resettable` one to 0 without a trace (`nft reset rules`).
+    `is_foreign_program`: it is a BPF program that is not netbench's, and counts no frames.
     """
 
     stream: str
@@ -91,6 +90,7 @@ class CounterReading:
     handle: tuple[str, ...] = ()
     owner: str = ""
     resettable: bool = False
+    is_foreign_program: bool = False
 
 
 def forwarding_point(path: StreamPath, kind: PointKind, where: PathSection = PathSection.UUT) -> CountingPoint:

@@ -43,7 +43,7 @@ class CounterDelta:
     it dropped is unknown, although it may have dropped some: UNCOUNTED, REMOVED, RESET, REPLACED or CHANGED.
     `indiscriminate`: it counts all frames that pass, including foreign ones. Growths with the same `identity` belong
     to one counter, which frames pass at several points or on several paths. `went_back`: its second reading is lower
-    than the first, although it did not wrap. `resettable` is as in CounterReading.
+    than the first, although it did not wrap. `resettable` and `is_foreign_program` are as in CounterReading.
     """
 
     point: CountingPoint
@@ -56,6 +56,7 @@ class CounterDelta:
     identity: tuple[str, ...] = ()
     went_back: bool = False
     resettable: bool = False
+    is_foreign_program: bool = False
 
     @property
     def exact(self) -> bool:

@@ -238,6 +238,7 @@ def growths_of(
                 identity=(who, "" if who == _MACHINE else guest.name, *(reading.handle or key[1:])),
                 went_back=_went_back(was, now),
                 resettable=reading.resettable,
+                is_foreign_program=reading.is_foreign_program,
             )
         )
     return tuple(sorted(growths, key=lambda delta: delta.point.order))

@@ -5,7 +5,7 @@ from math import ceil, inf
 
 from netbench.model.counts import StreamCounts
 from netbench.model.frame_mix import FrameSize, in_bytes
-from netbench.model.points import BPF_PROGRAMS, OTHERHOST, PathSection
+from netbench.model.points import OTHERHOST, PathSection
 from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.selftest_record import Ceilings
@@ -482,7 +482,7 @@ def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Findi
 def _foreign_programs(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
     """Yield a finding for each foreign BPF program that may have dropped frames of the stream."""
     for drops in evidence.growths:
-        if drops.counter.startswith(BPF_PROGRAMS):
+        if drops.is_foreign_program:
             frames = sum(loss.frames for loss in counts.lost_at if drops.counter in loss.cause)
             if frames:
                 detail = f"{drops.counter} is not netbench's and may have dropped {frames:,} frames; remove it"

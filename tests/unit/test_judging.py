@@ -154,7 +154,12 @@ NFT = growth("bridge", "nft b", "dropped", None)
             "counters of drops on the way exceed the loss by 300 frames: they counted frames of others as well",
         ),
         (
-            arriving(0, growth("ingress NIC", XDP, "dropped", None, THROUGH_UUT, silent=UNCOUNTED)),
+            arriving(
+                0,
+                replace(
+                    growth("ingress NIC", XDP, "dropped", None, THROUGH_UUT, silent=UNCOUNTED), is_foreign_program=True
+                ),
+            ),
             ReasonKind.FOREIGN_PROGRAM,
             f"{XDP} is not netbench's and may have dropped 1,000 frames; remove it",
         ),

@@ -208,7 +208,15 @@ def test_a_program_of_xdp_counts_nothing():
     programs = {("in1", "rx"): ["XDP program drop (id 7)"], ("in1", "tx"): ["tcx egress program x (id 8)"]}
     there = NamespaceCounters(programs=programs)
     assert readings(there, IN, OUT) == [
-        CounterReading("s1", "ingress NIC", "XDP program drop (id 7) on in1", "dropped", None, attached=True)
+        CounterReading(
+            "s1",
+            "ingress NIC",
+            "XDP program drop (id 7) on in1",
+            "dropped",
+            None,
+            attached=True,
+            is_foreign_program=True,
+        )
     ]
 
 

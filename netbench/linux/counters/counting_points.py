@@ -238,7 +238,7 @@ def _interface_readings(hops: Iterable[_Hop], counters: NamespaceCounters) -> It
             yield CounterReading(hop.stream, name, counter, "passed", frames)
         for program in counters.programs.get((hop.interface, direction), ()):
             counter = f"{program} on {hop.interface}"
-            yield CounterReading(hop.stream, name, counter, "dropped", None, attached=True)
+            yield CounterReading(hop.stream, name, counter, "dropped", None, attached=True, is_foreign_program=True)
         for queue in counters.queues:
             counter = _queue_counter(queue, direction)
             if counter and queue.interface == hop.interface:
