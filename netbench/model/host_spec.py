@@ -85,7 +85,7 @@ class SshSpec:
     """A machine reached by SSH. None means the user's own configuration of ssh (ssh_config(5)).
 
     `address` is an address or a name, or a Host of that configuration. `server` is `ssh` for an existing machine. For
-    `netns` netbench emulates it: a namespace with this address and an SSH server of its own. The machine counts as lost
+    `netns` netbench emulates it: a namespace with this address and a separate SSH server. The machine counts as lost
     when it does not respond for `answer_limit` s.
     """
 

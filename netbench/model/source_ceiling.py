@@ -47,7 +47,7 @@ class CeilingComparison:
 class SourceCeiling:
     """The highest rate of each of so many sources of a kind at one frame size (bytes with FCS), in frames/s.
 
-    `fps` is the lower one of the two highest samples that count; 0 where fewer than two count. `agreed`: these two are
+    `fps` is the second highest of the samples that count; 0 where fewer than two count. `agreed`: these two are
     at most 5 % apart. `uut` is the UUT that the samples were sent into; without one, frames were dropped at the
     ingress NIC. `on` is the VM that the testbed is on. `compared_with` has rates of the same source elsewhere.
     `paced_fps` is a rate that the sources sustain, or the lowest one that was tried; None: no rate was tried.
@@ -114,7 +114,7 @@ def ceiling_of(
 
 
 def _highest_two(samples: Sequence[CeilingSample]) -> tuple[float, bool]:
-    """Return the lower one of the two highest samples that count, 0 without two; and whether the two agree."""
+    """Return the second highest of the samples that count, 0 without two; and whether it agrees with the highest."""
     highest = sorted(
         (sample.offered_fps for sample in samples if sample.accepted and sample.offered_fps >= 1), reverse=True
     )[:2]

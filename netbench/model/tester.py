@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from netbench.model.documents import plain
 from netbench.model.traffic import NapiPolicy, Receive
 
-# Options that an Identity has fields of its own for.
+# Options for which an Identity has separate fields.
 _APART = ("threads", "cpus")
 
 

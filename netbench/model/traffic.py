@@ -38,7 +38,7 @@ class Traffic:
     With `first_fps` the first `first_s` seconds have that rate, and the rest of all frames is paced evenly over the
     remaining time: `fps` is the mean then.
     A late source catches up: `catch_up` is the ratio by which it may exceed its rate for that. Frames that are overdue
-    at the end are not sent. None: it catches up in the way of its kind, also after the end.
+    at the end are not sent. None: it catches up as its kind does by default, also after the end.
     """
 
     stream: str

@@ -97,7 +97,7 @@ def _expected(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple
             f"{roles} of {streams} stream{'s' * (streams > 1)}{neighbours} share {cpus} CPU{'s' * (cpus > 1)} of this "
             f"machine ({needed} would give each its own): maxima are those of the whole arrangement, not of the UUT."
             f"{in_part if of_neighbours else ''} "
-            "Use a machine with more CPUs, fewer streams, or a UUT on a machine of its own.",
+            "Use a machine with more CPUs, fewer streams, or a UUT on a separate machine.",
         )
     on_veth = [stream for stream in topology.streams if not topology.is_port(stream.source)]
     if any(topology.stream_link(stream).receive == "inline" for stream in on_veth):

@@ -195,7 +195,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Choice(Block):
-    """Parts of which one is shown at a time: by buttons for the whole page, or by a list of its own with a `name`."""
+    """Parts of which one is shown at a time: by buttons for the whole page, or by a separate list with a `name`."""
 
     label: str
     options: Sequence[Option]

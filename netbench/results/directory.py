@@ -135,7 +135,7 @@ class ResultDirectory:
             raise UsageError(f"{self.path}: cannot be used: {error.strerror}; name another with -o") from error
         if is_taken:
             go_on = f"go on with `netbench resume {self.path}`, or " if self.manifest.exists() else ""
-            raise UsageError(f"{self.path}: is there already; {go_on}name another with -o")
+            raise UsageError(f"{self.path} already exists; {go_on}name another with -o")
 
     def _is_begun(self) -> bool:
         """Return True if it contains more than the first files of a campaign without trials or manifest."""

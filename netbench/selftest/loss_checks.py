@@ -53,7 +53,7 @@ def judge_attached(found: Iterable[ForeignFilter], topology: Topology) -> Selfte
         nic = getattr(stream, attached.point.where.value, None) if stream else None
         named[f"{attached.counter} at the {attached.point.name}{f' {nic}' if nic else ''}"] = None
     return SelftestCheck(
-        name="nothing in the way",
+        name="no foreign filters",
         truth="no rules, programs or shapers of others",
         measured=f"{len(named)} found" if named else "none found",
         passed=not named,

@@ -67,7 +67,7 @@ def run_selftest(presenter: Presenter, plan: SelftestPlan, directory: Path | Non
     Raises the errors of opening the testbed; UsageError when the directory is not empty.
     """
     if directory is not None and directory.exists() and any(directory.iterdir()):
-        raise UsageError(f"{directory}: is there already; name another with -o")
+        raise UsageError(f"{directory} already exists; name another with -o")
     before = CpuTimes.now()
     with tempfile.TemporaryDirectory(prefix="netbench-selftest-") as scratch:
         selftest = _Selftest(presenter, plan, Path(scratch))

@@ -60,7 +60,7 @@ def judge_cpus(before: CpuTimes, after: CpuTimes, cpus: int) -> SelftestCheck:
     elif others + stolen > most:
         problems.append(
             f"the hypervisor gave {stolen:.1f} of {cpus} CPUs to others while this tester measured: "
-            "measure on a machine of its own, or with dedicated CPUs"
+            "measure on a dedicated machine, or with dedicated CPUs"
         )
     return SelftestCheck(
         name="CPUs left to the tester",

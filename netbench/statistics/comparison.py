@@ -172,7 +172,7 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
             else:
                 differences.append(difference)
         elif place in places:
-            left_out.append(LeftOut(place, others.get(place) or "skipped as saturated in one of the two"))
+            left_out.append(LeftOut(place, others.get(place) or "skipped as saturated in one campaign"))
         else:
             measured, missing = (base, new) if place in of_base else (new, base)
             left_out.append(_only_in(measured, missing, place))
@@ -239,7 +239,7 @@ def _other_rate(base: Group, new: Group) -> str:
     before, after = base.intended_fps, new.intended_fps
     is_share = base.load.kind is LoadKind.OF_MAXIMUM
     if is_share and (before is None or after is None):
-        return "the load is a share of a maximum that was not found in one of the two"
+        return "the load is a share of a maximum that was not found in one campaign"
     if before is None or after is None or isclose(before, after, rel_tol=1e-6):
         return ""
     means = f"means {before:,.0f} frames/s in one and {after:,.0f} in the other"

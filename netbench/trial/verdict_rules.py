@@ -103,7 +103,7 @@ def disturbed(spec: TrialSpec, disturbance: Disturbance) -> list[Reason]:
             who = "the UUT" if all(thread.role == "uut" for thread in stalled) else "the tester"
             detail = (
                 f"{who} was kept from running for {stalled_s * 1e3:,.0f} ms of {spec.duration_s:g} s ({threads}; "
-                f"limit {limit_s * 1e3:,.0f} ms); stop other programs on this machine, or give netbench CPUs of its own"
+                f"limit {limit_s * 1e3:,.0f} ms); stop other programs on this machine, or dedicate CPUs to netbench"
             )
             reasons.append(Reason(ReasonKind.TESTER_DISTURBED, stream, detail))
     if disturbance.throttled_s is not None and disturbance.throttled_s > limit_s:

@@ -100,7 +100,7 @@ class UutPlan:
     """The steps and requirements of a UUT: pure data, known before anything is touched.
 
     `needs` are the requirements of its machine, as `netbench doctor` names them. `load_needs` are those of a load
-    inside it; None where no load can run there. `own_kernel`: a kernel of its own schedules what runs inside it.
+    inside it; None where no load can run there. `own_kernel`: a separate kernel schedules what runs inside it.
     `in_process`: a process forwards, which competes for CPUs with the threads that receive.
     """
 

@@ -126,7 +126,7 @@ def test_a_dishonest_machine_is_reported_what_is_wrong_with_it(tmp_path, start):
     found, record = checks(tmp_path / "self")
     assert not record["passed"]
     details = {name: check["detail"] for (name, _), check in found.items() if check["passed"] is False}
-    assert "nft netdev evil c rule" in details["nothing in the way"]
-    assert "at the sink NIC sink/rx1" in details["nothing in the way"]
+    assert "nft netdev evil c rule" in details["no foreign filters"]
+    assert "at the sink NIC sink/rx1" in details["no foreign filters"]
     assert "tcpdump was stopped" in details["tcpdump is left alone"]
     assert "other processes used" in details[OTHERS]

@@ -214,7 +214,7 @@ def test_results_that_are_there_are_not_overwritten(command, results):
     code, _, err = command("run", "netns", "quick", "-o", results.path)
     assert code == ExitCode.USAGE
     assert err == (
-        f"netbench: {results.path}: is there already; go on with `netbench resume {results.path}`, "
+        f"netbench: {results.path} already exists; go on with `netbench resume {results.path}`, "
         "or name another with -o\n"
     )
 

@@ -150,7 +150,7 @@ def test_a_load_that_was_skipped_as_saturated_counts_as_looked_for():
     base = campaign([*trials_of(loads=LOADS[:2]), *trials_of(most=lambda: 90_000, loads=LOADS[2:])])
     (comparison,) = found(base, skipped)
     assert cells(comparison)[MAXIMUM].change == pytest.approx(60 / 90 - 1)
-    assert [cell.why for cell in comparison.left_out] == ["skipped as saturated in one of the two"]
+    assert [cell.why for cell in comparison.left_out] == ["skipped as saturated in one campaign"]
 
 
 def test_the_same_share_of_another_line_rate_is_another_load():

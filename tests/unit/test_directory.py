@@ -53,7 +53,7 @@ def test_everything_is_there_from_the_start_and_reads_back_the_same(directory):
 def test_what_is_there_is_not_overwritten(directory):
     before = {path.name: path.stat().st_mtime_ns for path in directory.path.iterdir()}
     with (
-        pytest.raises(UsageError, match="is there already; go on with `netbench resume .*first`"),
+        pytest.raises(UsageError, match="already exists; go on with `netbench resume .*first`"),
         directory.created(topology(), profile(), {}),
     ):
         pytest.fail("it was used")
@@ -64,7 +64,7 @@ def test_an_empty_directory_is_used_and_a_file_is_not(tmp_path):
     ResultDirectory(tmp_path).refuse_existing()
     ResultDirectory(tmp_path / "none").refuse_existing()
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         ResultDirectory(tmp_path / "file").refuse_existing()
 
 
@@ -188,7 +188,7 @@ def test_what_a_start_that_was_killed_leaves_is_begun_anew(tmp_path):
 def test_what_netbench_did_not_make_is_not_overwritten(tmp_path, name):
     (tmp_path / "captures").mkdir()
     (tmp_path / name).write_text("mine")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         ResultDirectory(tmp_path).refuse_existing()
 
 
@@ -196,7 +196,7 @@ def test_trials_without_their_manifest_are_not_overwritten(directory):
     with closing(Store.open(directory.store)) as store:
         store.add(trial(stream_counts()))
     directory.manifest.unlink()
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         directory.refuse_existing()
 
 

@@ -23,7 +23,7 @@ class AfPacketOptions(BaseModel, extra="forbid"):
 
 
 class AfPacket(Generator):
-    """AF_PACKET sockets, in a process of its own: needs nothing but Linux and the right to open them."""
+    """AF_PACKET sockets, in a separate process: needs only Linux and the right to open them."""
 
     Options = AfPacketOptions
     sends_mixes: ClassVar[bool] = True

@@ -195,7 +195,7 @@ class TrexSink(_ServerUser, Sink):
 class Trex(Generator, SinkKind):
     """A TRex server (stateless), by the packaged client lbr-trex-client: NICs that TRex owns, or veth.
 
-    As a sink it counts only frames of its own sources."""
+    As a sink it counts only frames of TRex sources."""
 
     Options: ClassVar[type[TrexOptions]] = TrexOptions
     sends_mixes: ClassVar[bool] = True

@@ -28,7 +28,7 @@ _POLL_S = 0.05
 class SetSysctl(InNamespace):
     """A kernel setting; `old` is its former value. If `optional`, a setting that this kernel lacks is skipped.
 
-    As for sysctl(8), a `/` in `key` stands for a dot in a name.
+    As for sysctl(8), a `/` in `key` means a dot in a name.
     """
 
     key: str

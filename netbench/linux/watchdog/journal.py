@@ -43,7 +43,7 @@ _MANY = 200
 
 
 class Journal(ChangeRecord):
-    """The record of one run's changes in a file of its own, `header` first."""
+    """The record of one run's changes in a separate file, `header` first."""
 
     def __init__(
         self, path: Path, file: IO[str], header: dict[str, object], pending: dict[int, Change], damage: str = ""

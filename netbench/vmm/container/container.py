@@ -125,7 +125,7 @@ class ContainerOptions(GuestOptions):
 
 
 class Container(Vmm):
-    """A container with a network namespace of its own: frames pass through its machine's kernel.
+    """A container with a separate network namespace: frames pass through its machine's kernel.
 
     Its CPU entitlement applies to all its processes. Frames are forwarded by softirqs, which belong to no process: it
     limits them only where the threads of its links are limited.

@@ -36,7 +36,7 @@ _CONFIGURATION_FILE, _PID_FILE = "containers.conf", "pid"
 
 
 class Podman(Runtime):
-    """`podman run` with a storage of its own, without an image, a registry, or a control group of its own.
+    """`podman run` with separate storage, without an image, a registry, or a separate control group.
 
     Only crun works without a control group; runc would make one beside those of other software.
     """

@@ -106,8 +106,8 @@ class LibvirtLxc(Runtime):
 def domain_xml(spec: GuestSpec, root: Root, init: Sequence[str], machine: Host) -> str:
     """Return the XML of a container with the first process `init` (https://libvirt.org/drvlxc.html).
 
-    @RUN@ stands for the run's mark. The container may use all memory of its machine, as other containers may. Its CPUs
-    are always listed: by default libvirt would use all of them.
+    @RUN@ is replaced by the run's mark. The container may use all memory of its machine, as other containers may. Its
+    CPUs are always listed: by default libvirt would use all of them.
     """
     page_bytes, pages, cpus = run_checked(machine, ["sh", "-c", _SIZE]).split()
     return render_xml(

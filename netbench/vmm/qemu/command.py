@@ -71,7 +71,7 @@ class DiskBoot:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """Privileges that QEMU gives up: system calls (seccomp), and, after it opened its files, root for `user`."""
+    """Privileges that QEMU drops: system calls (seccomp), and, after it opened its files, root for `user`."""
 
     sandbox: bool = False
     user: tuple[str, ...] = ()
