@@ -436,7 +436,7 @@ def _message(error: typer.TyperException) -> str:
     """Return the error in a command line; errors that pydantic found for typer get netbench's wording."""
     from pydantic import ValidationError
 
-    from netbench.config.problems import words_for
+    from netbench.config.wording import words_for
 
     if isinstance(error.__cause__, ValidationError):
         error.message = "; ".join(words_for(problem) for problem in error.__cause__.errors(include_url=False))

@@ -15,7 +15,7 @@ from typing import IO, Any
 from pydantic import BaseModel, ValidationError
 
 from netbench.config.document import yaml_text
-from netbench.config.problems import first_problem
+from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
 from netbench.linux.locks import lock_file
 from netbench.model.campaign import CampaignResults

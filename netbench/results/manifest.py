@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from netbench.config.problems import first_problem
+from netbench.config.wording import first_problem
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep, NoiseFloor
 from netbench.model.documents import plain, plain_value

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from netbench.config.problems import first_problem
+from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
 from netbench.linux.locks import FILE_SIZE_REMEDY
 from netbench.model.campaign import Boot, WarmUpTrial

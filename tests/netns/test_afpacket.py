@@ -16,7 +16,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.generators.frame_template import flow_ports
+from netbench.generators.frames import flow_ports
 from netbench.generators.worker_source import WorkerSource
 from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.base import Process

@@ -13,7 +13,7 @@ from scapy.layers.l2 import Ether
 
 from netbench.capture.capture_counts import Expected
 from netbench.capture.counting import analyze_capture
-from netbench.generators.frame_template import FrameBlock
+from netbench.generators.frames import FrameBlock
 from netbench.model.counts import SizeCounts
 from netbench.model.fields import FrameSizeField
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize, mix_of, rising, size_text

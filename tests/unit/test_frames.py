@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.generators.frame_template import FrameBlock, FrameTemplate, build_frame, flow_ports
+from netbench.generators.frame_template import FrameTemplate, build_frame
+from netbench.generators.frames import FrameBlock, flow_ports
 from netbench.model.frame_mix import FrameMix, FrameSize
 from netbench.model.traffic import Traffic
 

@@ -15,7 +15,8 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import MissingError, UsageError
-from netbench.generators.frame_template import build_frame, flow_ports
+from netbench.generators.frame_template import build_frame
+from netbench.generators.frames import flow_ports
 from netbench.generators.trex.trex import Trex, TrexSource
 from netbench.generators.trex.trex_package import BEGINS_LATER_S, no_client, own_name
 from netbench.generators.trex.trex_servers import TrexOptions

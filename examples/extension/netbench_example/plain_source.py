@@ -4,7 +4,7 @@ import socket
 import time
 
 from netbench.generators.base import Generator
-from netbench.generators.frame_template import FrameBlock
+from netbench.generators.frames import FrameBlock
 from netbench.generators.worker_process import Worker, serve
 from netbench.generators.worker_source import WorkerSource
 from netbench.model.traffic import Sent, Traffic

@@ -16,7 +16,8 @@ from typing import TypeVar
 from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, Unpaced
 from netbench.generators.afpacket.send_calls import Context, Messages, Submissions
 from netbench.generators.afpacket.time_spent import Spent, TimeSpent
-from netbench.generators.frame_template import FrameBlock, FrameTemplate
+from netbench.generators.frame_template import FrameTemplate
+from netbench.generators.frames import FrameBlock
 from netbench.generators.worker_process import Halt, Worker, serve, use_realtime
 from netbench.model.traffic import Sent, Traffic
 

@@ -24,7 +24,8 @@ from lbr_trex_client.interactive.trex.stl.api import (
 )
 
 from netbench.errors import UsageError
-from netbench.generators.frame_template import FrameTemplate, flow_ports
+from netbench.generators.frame_template import FrameTemplate
+from netbench.generators.frames import flow_ports
 from netbench.generators.trex.trex_counts import Groups
 from netbench.generators.trex.trex_package import BEGINS_LATER_S
 from netbench.model.frame_mix import genome_of
