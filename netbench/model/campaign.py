@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netbench.model.frame_mix import FrameSize, size_text
-from netbench.model.limits import LIMITED_BY_UUT, Limit
+from netbench.model.limits import LIMITED_BY_UUT, LimitCause
 from netbench.model.search import SearchResult
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import CampaignWarning
@@ -51,7 +51,7 @@ class Maximum:
     fps: float  # frames per second per stream, the mean over `repetitions`
     load: str  # the load per stream at which it was reached, as the profile has it
     repetitions: int  # with a search: its trials
-    limited_by: Limit = LIMITED_BY_UUT
+    limited_by: LimitCause = LIMITED_BY_UUT
     held_fps: float | None = None
     goal: str = ""
     sources: int = 1

@@ -1,4 +1,4 @@
-"""What limited a maximum: the UUT, the source, the highest load that was requested, or the tester."""
+"""The limit of a maximum: the UUT, the source, the highest load that was requested, or the tester."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, PlainSerializer
 
 
 class LimitKind(Enum):
-    """What limited a maximum; the value is what results and reports show."""
+    """The kinds of limits of a maximum; results and reports show the value."""
 
     UUT = "the UUT"
     SOURCE = "the source"
@@ -19,8 +19,8 @@ class LimitKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """What limited a maximum. Only a maximum that the UUT limited is more than a lower bound.
+class LimitCause:
+    """The cause that limited a maximum. Only a maximum that the UUT limited is more than a lower bound.
 
     `paced_fps` is the calibrated rate of a SOURCE in frames/s, and `doubt` is why it is not reliable. `detail` explains
     TESTER, and is the whole text of a TRIAL_REASON. `still_rises`: throughput still rises at the highest load.
@@ -33,7 +33,7 @@ class Limit:
     still_rises: bool = False
 
     @classmethod
-    def parse(cls, stored: str) -> "Limit":
+    def parse(cls, stored: str) -> "LimitCause":
         """Return a stored limit."""
         if not stored:
             return LIMITED_BY_UUT
@@ -64,7 +64,7 @@ class Limit:
         return f"{text}: {detail}" if detail else text
 
 
-LIMITED_BY_UUT = Limit()
+LIMITED_BY_UUT = LimitCause()
 _STORED = {kind.value: kind for kind in (LimitKind.SOURCE, LimitKind.REQUESTED_LOAD)}
 _STORED["the highest load asked for"] = LimitKind.REQUESTED_LOAD  # in results of earlier versions
 _PACED_SOURCE = re.compile(
@@ -73,7 +73,9 @@ _PACED_SOURCE = re.compile(
 
 
 def _read(stored: object) -> object:
-    return Limit.parse(stored) if isinstance(stored, str) else stored
+    return LimitCause.parse(stored) if isinstance(stored, str) else stored
 
 
-LimitField = Annotated[Limit, BeforeValidator(_read), PlainSerializer(lambda limit: limit.stored, return_type=str)]
+LimitCauseField = Annotated[
+    LimitCause, BeforeValidator(_read), PlainSerializer(lambda limit: limit.stored, return_type=str)
+]

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import FrameSize
-from netbench.model.limits import LIMITED_BY_UUT, LimitField, LimitKind
+from netbench.model.limits import LIMITED_BY_UUT, LimitCauseField, LimitKind
 from netbench.model.verdict import Reason, ReasonKind
 
 
@@ -236,7 +236,7 @@ class SearchResult:
     throughput_fps: float | None = None
     trials: int = 0
     seconds: float = 0.0
-    limited_by: LimitField = LIMITED_BY_UUT
+    limited_by: LimitCauseField = LIMITED_BY_UUT
     unstable: str = ""
     why: str = ""
     delays: tuple[LoadedDelay, ...] = ()

@@ -11,7 +11,7 @@ from pydantic import AfterValidator
 from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.fields import LoadField, alike
 from netbench.model.frame_mix import FrameSize
-from netbench.model.limits import LIMITED_BY_UUT, Limit
+from netbench.model.limits import LIMITED_BY_UUT, LimitCause
 from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
 from netbench.model.tester import Disturbance, StreamEnds
 from netbench.model.units import Load
@@ -72,7 +72,7 @@ class LoadReference:
     """
 
     fps: float
-    limited_by: Limit = LIMITED_BY_UUT
+    limited_by: LimitCause = LIMITED_BY_UUT
     held_fps: float | None = None
 
     def part(self, percent: float) -> tuple[float, bool]:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep, Maximum
 from netbench.model.frame_mix import FrameSize, rising
-from netbench.model.limits import Limit, LimitKind
+from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.profile import LOADS, Profile
 from netbench.model.scenario import SHARED_IDLE, Off
 from netbench.model.topology import Topology, measured_pairs
@@ -272,7 +272,7 @@ class StaticPlan(Schedule):
                     if (other.uut, other.scenario, other.frame_size) == reference and other.key in results
                 ]
                 maximum = find_maximum((results[key] for key in keys), trial.uut, size)
-            if maximum is None or maximum.limited_by == Limit(LimitKind.REQUESTED_LOAD):
+            if maximum is None or maximum.limited_by == LimitCause(LimitKind.REQUESTED_LOAD):
                 return without_maximum(trial, why_none_among_loads(maximum))
             self._maxima[trial.uut, size] = maximum
             maxima[size] = LoadReference(maximum.fps, maximum.limited_by)

@@ -22,7 +22,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.documents import plain
 from netbench.model.events import Event, TrialFinished, TrialStored
 from netbench.model.foreign_text import encoded, json_of
-from netbench.model.limits import Limit
+from netbench.model.limits import LimitCause
 from netbench.model.profile import Profile
 from netbench.model.scenario import SHARED_IDLE
 from netbench.model.topology import Topology
@@ -71,7 +71,7 @@ def _fields(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass
 
 def _plain(value: object) -> object:
     """Return the stored form of a limit, the fields of any other dataclass, or else the text of a value."""
-    if isinstance(value, Limit):
+    if isinstance(value, LimitCause):
         return value.stored
     return _fields(value) if is_dataclass(value) else str(value)
 

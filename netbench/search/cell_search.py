@@ -9,7 +9,7 @@ from operator import add
 from statistics import fmean
 
 from netbench.model.frame_mix import FrameSize
-from netbench.model.limits import LIMITED_BY_UUT, Limit, LimitKind
+from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.search import (
     LoadedDelay,
     Rfc2544Tests,
@@ -413,7 +413,7 @@ class CellSearch:
         if reason and not self._method.is_upper(valid.count(False), valid.count(True)):
             missed = None if lower is None else self._missed_above(goal, lower)
             if missed is None:
-                limited_by = Limit(LimitKind.TRIAL_REASON, detail=reason)
+                limited_by = LimitCause(LimitKind.TRIAL_REASON, detail=reason)
             else:
                 upper, wide = missed, f"the tester keeps the bounds apart: {reason}"
         state = self._state(lower, upper, limited_by) if is_over or self._is_done else SearchState.SEARCHING
@@ -462,17 +462,17 @@ class CellSearch:
                 return load
         return None
 
-    def _limit_of_sources(self) -> Limit:
+    def _limit_of_sources(self) -> LimitCause:
         """Return why no load above the lower bound was tried, and the sign that the sources can do more, if any."""
         if self._options.highest.kind is not LoadKind.MAX:
-            return Limit(LimitKind.REQUESTED_LOAD)
+            return LimitCause(LimitKind.REQUESTED_LOAD)
         highest, ceiling = self._highest or 0.0, self.ceiling
         doubt = ceiling.doubt if ceiling else ""
         if ceiling and not doubt and highest < FAR_BELOW * (ceiling.paced_fps or ceiling.fps * _PACED_PART):
             doubt = f"without a rate to keep it offers {ceiling.fps:,.0f} frames/s"
-        return Limit(LimitKind.SOURCE, paced_fps=highest, doubt=doubt)
+        return LimitCause(LimitKind.SOURCE, paced_fps=highest, doubt=doubt)
 
-    def _state(self, lower: float | None, upper: float | None, limited_by: Limit) -> SearchState:
+    def _state(self, lower: float | None, upper: float | None, limited_by: LimitCause) -> SearchState:
         if self._why or (lower is None and (upper is None or not limited_by.is_uut)):
             return SearchState.FAILED
         if lower is None:

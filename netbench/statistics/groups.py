@@ -11,7 +11,7 @@ from typing import TypeVar
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps, l2_mbps
 from netbench.model.frame_mix import FrameMix, FrameSize, rising
-from netbench.model.limits import Limit
+from netbench.model.limits import LimitCause
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, Verdict
@@ -189,7 +189,7 @@ class Group(Repetitions):
     scenario: str
     sources: int
     load: Load
-    limited_by: Limit | None = None  # None: not determined yet, or not a maximum
+    limited_by: LimitCause | None = None  # None: not determined yet, or not a maximum
     plateau: Plateau | None = None
     noise_floor: float | None = None
     run_to_run: float | None = None

@@ -11,7 +11,7 @@ from math import hypot
 from statistics import fmean
 
 from netbench.model.frame_mix import FrameMix, FrameSize, frames_text, in_bytes
-from netbench.model.limits import LIMITED_BY_UUT, Limit, LimitKind
+from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.units import LoadKind
 from netbench.statistics.groups import Group, Plateau, best_groups, grouped
 from netbench.statistics.intervals import Interval
@@ -40,7 +40,7 @@ def with_limits(groups: Iterable[Group]) -> tuple[Group, ...]:
     return tuple(maxima.get(id(group), group) for group in all_groups)
 
 
-def limit_of(best: Group, same: Sequence[Group]) -> Limit:
+def limit_of(best: Group, same: Sequence[Group]) -> LimitCause:
     """Return what limited a maximum.
 
     `same` are all groups that differ from it in load only. The UUT was the limit if the throughput no longer rises with
@@ -55,10 +55,10 @@ def limit_of(best: Group, same: Sequence[Group]) -> Limit:
         if not group.counts_as_maximum:
             kinds = ", ".join(dict.fromkeys(reason.kind.value for reason in group.reasons))
             detail = f"too few valid trials at {group.load}" + (f" ({kinds})" if kinds else "")
-            return Limit(LimitKind.TESTER, detail=detail)
+            return LimitCause(LimitKind.TESTER, detail=detail)
     is_of_source = counted[-1].load.kind is LoadKind.MAX or _is_capped(counted[-1])
     kind = LimitKind.SOURCE if is_of_source else LimitKind.REQUESTED_LOAD
-    return Limit(kind, still_rises=best.is_overloaded)
+    return LimitCause(kind, still_rises=best.is_overloaded)
 
 
 def still_rises(same: Iterable[Group]) -> bool:

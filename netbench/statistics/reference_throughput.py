@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from netbench.model.campaign import Maximum
 from netbench.model.frame_mix import FrameSize
-from netbench.model.limits import Limit, LimitKind
+from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.scenario import SHARED_IDLE, Network
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.trial import TrialResult
@@ -29,7 +29,7 @@ def maximum_of(found: SearchResult) -> Maximum | None:
         fps, load = found.overload_fps, "overload"
     limited_by = found.limited_by
     if limited_by.is_uut and not found.is_regular and found.why:
-        limited_by = Limit(LimitKind.TRIAL_REASON, detail=found.why)
+        limited_by = LimitCause(LimitKind.TRIAL_REASON, detail=found.why)
     return Maximum(
         found.uut,
         found.frame_size,

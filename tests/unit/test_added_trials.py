@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from netbench.model.limits import Limit, LimitKind
+from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.scenario import DEDICATED
 from netbench.model.trial import LoadReference
 from netbench.model.units import Load, LoadKind
@@ -141,9 +141,9 @@ def test_a_contradiction_names_both_numbers():
     ("reference", "part"),
     [
         (LoadReference(1000.0), (1500.0, False)),
-        (LoadReference(1000.0, Limit(LimitKind.SOURCE)), (1000.0, True)),
+        (LoadReference(1000.0, LimitCause(LimitKind.SOURCE)), (1000.0, True)),
         (
-            LoadReference(1000.0, Limit(LimitKind.TRIAL_REASON, detail="tester-disturbed"), 8000.0),
+            LoadReference(1000.0, LimitCause(LimitKind.TRIAL_REASON, detail="tester-disturbed"), 8000.0),
             (1500.0, False),
         ),  # sources keep more: it may show the maximum
         (LoadReference(1000.0, held_fps=1200.0), (1200.0, True)),

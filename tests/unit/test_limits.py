@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.campaign import NoiseFloor
-from netbench.model.limits import LIMITED_BY_UUT, Limit, LimitKind
+from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.scenario import DEDICATED
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.tables.results import maximum_text
@@ -134,7 +134,7 @@ def test_campaigns_compared_say_which_maxima_are_lower_bounds():
     )
     (alike,) = compare(base, [same])
     assert [(maximum.throughput.unknown, maximum.base.limited_by) for maximum in alike.maxima] == [
-        (Unknown.BOTH_AT_LEAST, Limit(LimitKind.REQUESTED_LOAD))
+        (Unknown.BOTH_AT_LEAST, LimitCause(LimitKind.REQUESTED_LOAD))
     ]
     (worse,) = compare(base, [slower])
     (one,) = worse.maxima
@@ -229,16 +229,16 @@ def test_a_difference_below_the_noise_floor_is_none():
     ("limit", "stored"),
     [
         (LIMITED_BY_UUT, ""),
-        (Limit(LimitKind.REQUESTED_LOAD), "the highest load requested"),
-        (Limit(LimitKind.REQUESTED_LOAD), "the highest load asked for"),
-        (Limit(LimitKind.SOURCE, paced_fps=9800), "the source, which can be paced at 9,800 frames/s"),
+        (LimitCause(LimitKind.REQUESTED_LOAD), "the highest load requested"),
+        (LimitCause(LimitKind.REQUESTED_LOAD), "the highest load asked for"),
+        (LimitCause(LimitKind.SOURCE, paced_fps=9800), "the source, which can be paced at 9,800 frames/s"),
         (
-            Limit(LimitKind.SOURCE, paced_fps=9800, doubt="it (or the self-test) varied"),
+            LimitCause(LimitKind.SOURCE, paced_fps=9800, doubt="it (or the self-test) varied"),
             "the source, which can be paced at 9,800 frames/s (not reliable: it (or the self-test) varied)",
         ),
-        (Limit(LimitKind.TRIAL_REASON, detail="uneven-pacing: 3 ms late"), "uneven-pacing: 3 ms late"),
+        (LimitCause(LimitKind.TRIAL_REASON, detail="uneven-pacing: 3 ms late"), "uneven-pacing: 3 ms late"),
     ],
 )
 def test_limits_are_stored_as_text_also_by_earlier_versions(limit, stored):
-    assert Limit.parse(stored) == limit
+    assert LimitCause.parse(stored) == limit
     assert limit.stored == stored.replace("asked for", "requested")

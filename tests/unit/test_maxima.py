@@ -13,7 +13,7 @@ from netbench.config.loading import load_profile
 from netbench.config.plugins import profile_kinds
 from netbench.config.shipped import PROFILES, shipped
 from netbench.errors import TestbedError, UsageError
-from netbench.model.limits import LIMITED_BY_UUT, Limit, LimitKind
+from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.profile import LOADS
 from netbench.model.search import SearchState
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
@@ -136,7 +136,7 @@ def test_rates_need_no_search(campaign):
 def test_where_the_source_is_the_limit_every_trial_the_report_and_a_warning_say_so(campaign):
     campaign.testbed.usual = Behaviour()  # nothing is lost
     results = campaign.run(**SHARES)
-    assert {maximum.limited_by for maximum in results.maxima} == {Limit(LimitKind.SOURCE, paced_fps=9800)}
+    assert {maximum.limited_by for maximum in results.maxima} == {LimitCause(LimitKind.SOURCE, paced_fps=9800)}
     for trial in results.wanted_trials:
         kinds = [reason.kind for reason in trial.reasons]
         shares = trial.spec.scenario.startswith("network")
@@ -186,7 +186,7 @@ def test_each_number_of_sources_has_a_maximum_and_idle_neighbours_are_there_if_t
 def test_no_more_is_asked_of_a_source_than_it_can_offer(campaign):
     campaign.testbed.usual = Behaviour()  # nothing is lost
     results = campaign.run(**OF_VICTIM)
-    assert {maximum.limited_by for maximum in results.maxima} == {Limit(LimitKind.SOURCE, paced_fps=9800)}
+    assert {maximum.limited_by for maximum in results.maxima} == {LimitCause(LimitKind.SOURCE, paced_fps=9800)}
     intended = {str(result.spec.load): result.streams[0].intended_fps for result in results.wanted_trials}
     shares = {"25% of maximum": 2450.0, "100% of maximum": 9800.0, "150% of maximum": 9800.0}
     assert intended == {**shares, "max": None}
@@ -197,7 +197,9 @@ def test_no_more_is_asked_of_a_source_than_it_can_offer(campaign):
         is_less = [ReasonKind.LESS_THAN_SHARE] if str(trial.spec.load) == "150% of maximum" else []
         assert [reason.kind for reason in trial.reasons] == [ReasonKind.SHARE_OF_LOWER_BOUND, *is_less]
         assert trial.verdict is Verdict.VALID
-    assert {group.limited_by for group in best_groups(with_limits(group_trials(results)))} == {Limit(LimitKind.SOURCE)}
+    assert {group.limited_by for group in best_groups(with_limits(group_trials(results)))} == {
+        LimitCause(LimitKind.SOURCE)
+    }
 
 
 def test_above_its_maximum_a_uut_is_offered_what_the_source_was_seen_to_hold(campaign):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.campaign import NoiseFloor
-from netbench.model.limits import Limit, LimitKind
+from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.search import SearchState
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
@@ -236,7 +236,7 @@ def test_maxima_are_compared_with_maxima_whatever_a_lower_load_shows_that_both_s
 
 def test_a_maximum_that_the_source_limited_is_no_regression():
     limited = shares(
-        23_000.0, lower=23_000.0, upper=None, state=SearchState.AT_LEAST, limited_by=Limit(LimitKind.SOURCE)
+        23_000.0, lower=23_000.0, upper=None, state=SearchState.AT_LEAST, limited_by=LimitCause(LimitKind.SOURCE)
     )
     assert outcome(of_maximum(100_000.0), limited) is GateResult.INCONCLUSIVE
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from benchmarks.search import SimulatedUut
 from netbench.cli.dry_run import describe
 from netbench.errors import UsageError
-from netbench.model.limits import LIMITED_BY_UUT, Limit, LimitKind
+from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.received import MeasuringWindow
 from netbench.model.search import SearchState
 from netbench.model.source_ceiling import CeilingSample, ceiling_of
@@ -175,9 +175,9 @@ def test_a_uut_that_never_loses(method):
     found, _ = followed(schedule(METHODS[method]), SimulatedUut(1e9))
     for result in found.values():
         assert (result.state, result.upper_fps, result.lower_fps) == (SearchState.AT_LEAST, None, 980_000)
-        assert result.limited_by == Limit(LimitKind.SOURCE, paced_fps=980_000)
+        assert result.limited_by == LimitCause(LimitKind.SOURCE, paced_fps=980_000)
     asked, _ = followed(schedule(METHODS[method] | {"highest": "200fps"}), SimulatedUut(1e9))
-    assert {result.limited_by for result in asked.values()} == {Limit(LimitKind.REQUESTED_LOAD)}
+    assert {result.limited_by for result in asked.values()} == {LimitCause(LimitKind.REQUESTED_LOAD)}
 
 
 @pytest.mark.parametrize("method", METHODS)

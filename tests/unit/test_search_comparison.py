@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from netbench.errors import ExitCode
-from netbench.model.limits import Limit, LimitKind
+from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.search import Rfc2544Tests, SearchState
 from netbench.results.manifest import SEARCHES
 from netbench.statistics.regression_gate import GateResult, judge_searches
@@ -59,7 +59,7 @@ WIDE = [found(1.0, 100_000.0, repetition=number) for number in (1, 2, 3)]
         (three(), three(1.0, 0.1, 0.5, 0.91), GateResult.INCONCLUSIVE),
         (WIDE, WIDE, GateResult.INCONCLUSIVE),
         (three(), all_with(three(0.5), unstable="losses at 301 kfps, none at 395 kfps"), GateResult.INCONCLUSIVE),
-        (three(), all_with(three(0.23), limited_by=Limit(LimitKind.SOURCE)), GateResult.INCONCLUSIVE),
+        (three(), all_with(three(0.23), limited_by=LimitCause(LimitKind.SOURCE)), GateResult.INCONCLUSIVE),
     ],
 )
 def test_only_a_change_that_searches_show_is_a_regression(base, new, expected):

@@ -10,7 +10,7 @@ from netbench.cli.summary import searches_table
 from netbench.model.campaign import CampaignResults
 from netbench.model.distributions import Spread
 from netbench.model.events import BoundsNarrowed, CampaignStarted
-from netbench.model.limits import Limit, LimitKind
+from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.report.findings import findings
 from tests.unit.report_page import names_as_files_and_on_page, page_of
@@ -23,7 +23,7 @@ PDR = replace(
     state=SearchState.AT_LEAST,
     lower_fps=200_000.0,
     upper_fps=None,
-    limited_by=Limit(LimitKind.SOURCE, paced_fps=200_000),
+    limited_by=LimitCause(LimitKind.SOURCE, paced_fps=200_000),
 )
 FAILED = replace(
     FOUND,
