@@ -21,6 +21,7 @@ from netbench.capture.frames import FrameBatch
 from netbench.capture.pcap import CaptureReader
 from netbench.capture.reading import read_stream
 from netbench.errors import UsageError
+from netbench.signals import shielded
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -119,8 +120,9 @@ class LiveCapture:
         """Read from the descriptor `pipe`, on `cpus` (empty: any), until its end, and close it; returns at once."""
         self._pipe = GatheringPipe(pipe)
         # A daemon thread: netbench can exit in any state of the writer.
-        self._thread = threading.Thread(target=self._read, args=(self._pipe, cpus), daemon=True)
-        self._thread.start()
+        with shielded():  # a thread whose start a signal interrupted cannot be joined
+            self._thread = threading.Thread(target=self._read, args=(self._pipe, cpus), daemon=True)
+            self._thread.start()
 
     def await_flush(self, timeout_s: float) -> bool:
         """Wait for a flush frame, after which all earlier frames have been read; return False when none comes."""

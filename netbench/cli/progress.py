@@ -34,6 +34,7 @@ from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.report.formats import count, mbps, percent
 from netbench.report.tables.searches import bounds_text, remark
+from netbench.signals import shielded
 
 _QUIET_S = 30.0  # a longer silence in a log would look like a hang
 _REFRESHES_PER_S = 2  # each costs CPU time of the measured machine
@@ -78,8 +79,9 @@ class ConsoleProgress:
         if self._bar:
             self._bar.start()
         else:
-            self._reminder = Thread(target=self._remind, daemon=True)
-            self._reminder.start()
+            with shielded():  # `close` could not join a thread whose start a signal interrupted
+                self._reminder = Thread(target=self._remind, daemon=True)
+                self._reminder.start()
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=self._bar is None)

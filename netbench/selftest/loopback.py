@@ -25,6 +25,7 @@ from netbench.model.verdict import ReasonKind, Verdict
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.selftest.time_checks import judge_own_delay
 from netbench.selftest.trials import Pattern, Tester, complaints, total
+from netbench.signals import shielded
 from netbench.trial.loss_attribution import RING_FULL
 from netbench.uut.base import ActiveGuest
 
@@ -59,8 +60,9 @@ class Watch:
                 self.seen += _running(self.program, os.getpid())
 
         thread = threading.Thread(target=look)
-        thread.start()
         try:
+            with shielded():  # a thread whose start a signal interrupted can neither be joined nor does it end
+                thread.start()
             yield
         finally:
             done.set()

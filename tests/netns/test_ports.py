@@ -112,13 +112,13 @@ def everything(port: str) -> str:
     return "\n".join((addresses, ip("-d", "link", "show", port), routes, offloads(port), values))
 
 
-def interrupted_until_its_end(campaign: "subprocess.Popen[str]") -> tuple[int, str]:
-    """The exit code of a run whose process group constantly received SIGINT, and the leftovers to clean up."""
+def interrupted_until_its_end(campaign: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    """The exit code of a run whose process group constantly received SIGINT, its stderr, and the leftovers to clean."""
     while campaign.poll() is None:
         os.killpg(campaign.pid, signal.SIGINT)
         time.sleep(0.005)
-    campaign.communicate()
-    return campaign.returncode, netbench("clean").stdout
+    _, messages = campaign.communicate()
+    return campaign.returncode, messages, netbench("clean").stdout
 
 
 @pytest.mark.parametrize("kind", ["netns", "local"])
@@ -141,7 +141,8 @@ def test_a_port_comes_back_with_all_that_people_have_done_to_it(topology, tmp_pa
             campaign.communicate()
             assert netbench("clean").returncode == 0
         else:
-            assert interrupted_until_its_end(campaign) == (130, "nothing to clean up\n")
+            code, messages, leftovers = interrupted_until_its_end(campaign)
+            assert (code, leftovers) == (130, "nothing to clean up\n"), messages
     assert everything("nbt-a0") == before
 
 

@@ -1,7 +1,10 @@
 """The progress of a running campaign: lines in a file, a bar on a terminal."""
 
 import io
+import os
 import re
+import signal
+import threading
 import time
 
 import pytest
@@ -20,6 +23,7 @@ from netbench.model.events import (
     TrialStored,
     UutReady,
 )
+from netbench.signals import Stopped, stopping_on_signals
 
 KEY = "bridge/dedicated/s1/64/1000fps/1"
 AGAIN = TrialStarted(KEY, 0, 2)
@@ -165,3 +169,17 @@ def test_a_log_that_was_silent_reports_what_is_being_done_and_when_it_ends():
 )
 def test_times_as_people_say_them(seconds, text):
     assert duration_text(seconds) == text
+
+
+def test_a_signal_during_the_start_of_the_reminders_leaves_nothing_that_cannot_be_closed(monkeypatch):
+    begin = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    progress = ConsoleProgress(Console(file=io.StringIO(), width=200))
+    with stopping_on_signals(), pytest.raises(Stopped):
+        progress.on(started())
+    progress.close()
