@@ -32,7 +32,8 @@ class Loss:
     """Frames lost at a counting point, or in the segment of that name. `where` and `order` are the point's.
 
     `cause` is text for readers: a counter of drops, the points between which no counter counted them, or what may have
-    dropped them; empty where the point alone identifies it.
+    dropped them; empty where the point alone identifies it. `counters` are all drop counters that counted the frames or
+    may belong to what dropped them, also those for which `cause` has no room.
     """
 
     point: str
@@ -40,6 +41,7 @@ class Loss:
     where: PathSection
     order: int
     frames: int
+    counters: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def place(self) -> str:

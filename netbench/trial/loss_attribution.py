@@ -126,8 +126,13 @@ def _in_order(found: Iterable[Loss]) -> tuple[Loss, ...]:
     for loss in found:
         if loss.frames:
             before = places.get(loss.place)
-            places[loss.place] = replace(loss, frames=loss.frames + before.frames) if before else loss
+            places[loss.place] = _together(before, loss) if before else loss
     return tuple(sorted(places.values(), key=lambda loss: loss.order))
+
+
+def _together(one: Loss, other: Loss) -> Loss:
+    counters = dict.fromkeys((*one.counters, *other.counters))
+    return replace(one, frames=one.frames + other.frames, counters=tuple(counters))
 
 
 def _ends(evidence: StreamObservation) -> _Ends | None:

@@ -44,11 +44,11 @@ class Segment:
         """The counters that may have dropped uncounted frames."""
         return [growth for growth in self.drops if growth.silent]
 
-    def explain(self, point: CountingPoint, cause: str, frames: int) -> None:
-        """Record that so many of the missing frames were lost at a point, for this cause."""
+    def explain(self, point: CountingPoint, cause: str, frames: int, counters: Sequence[str] = ()) -> None:
+        """Record that so many of the missing frames were lost at a point, for this cause; `counters` as in Loss."""
         self.rest -= frames
         if frames:
-            self.found.append(Loss(point.name, cause, point.where, point.order, frames))
+            self.found.append(Loss(point.name, cause, point.where, point.order, frames, tuple(counters)))
 
     def explain_nic(self) -> None:
         """Explain the drops of the NIC itself; they include foreign frames, so at most as many as are missing."""
@@ -62,7 +62,8 @@ class Segment:
         if len(names) > _MOST_NAMED:
             names[_MOST_NAMED - 1 :] = [f"{len(names) - _MOST_NAMED + 1} more"]
         cause = " or ".join(names) + (f", {why}" if why else "")
-        self.explain(points.pop() if len(points) == 1 else self.uut, cause, frames)
+        counters = [growth.counter for growth in suspects]
+        self.explain(points.pop() if len(points) == 1 else self.uut, cause, frames, counters)
 
 
 @dataclass(slots=True)

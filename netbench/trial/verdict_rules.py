@@ -483,7 +483,7 @@ def _foreign_programs(evidence: StreamObservation, counts: StreamCounts) -> Iter
     """Yield a finding for each foreign BPF program that may have dropped frames of the stream."""
     for drops in evidence.growths:
         if drops.is_foreign_program:
-            frames = sum(loss.frames for loss in counts.lost_at if drops.counter in loss.cause)
+            frames = sum(loss.frames for loss in counts.lost_at if drops.counter in loss.counters)
             if frames:
                 detail = f"{drops.counter} is not netbench's and may have dropped {frames:,} frames; remove it"
                 yield ReasonKind.FOREIGN_PROGRAM, detail

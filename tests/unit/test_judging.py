@@ -164,6 +164,21 @@ NFT = growth("bridge", "nft b", "dropped", None)
             f"{XDP} is not netbench's and may have dropped 1,000 frames; remove it",
         ),
         (
+            # The cause of the loss names three counters at most.
+            arriving(
+                0,
+                *(
+                    replace(
+                        growth("ingress NIC", name, "dropped", None, THROUGH_UUT, silent=UNCOUNTED),
+                        is_foreign_program=name == XDP,
+                    )
+                    for name in ("BPF a", "BPF b", "BPF c", XDP)
+                ),
+            ),
+            ReasonKind.FOREIGN_PROGRAM,
+            f"{XDP} is not netbench's and may have dropped 1,000 frames; remove it",
+        ),
+        (
             with_nic("ingress", replace(NIC, changed_mac=("02:00:00:00:00:01", "02:00:00:00:00:77"))),
             ReasonKind.LINK_CHANGED,
             "ingress NIC nb-in1 has the MAC address 02:00:00:00:00:77, and had 02:00:00:00:00:01 when the UUT became "

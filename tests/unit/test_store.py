@@ -53,6 +53,7 @@ HELD: dict[Any, st.SearchStrategy[Any]] = {
     float | None: st.none() | seconds,
     str: words,
     bool: st.booleans(),
+    tuple[str, ...]: st.lists(words, max_size=3).map(tuple),
     PathSection: st.sampled_from(PathSection),
     ReasonKind: st.sampled_from(ReasonKind),
     dict[str, float]: st.dictionaries(words, seconds, max_size=3),

@@ -122,7 +122,7 @@ def _in_mbps(groups: Sequence[Group]) -> str:
     """The load of a measurement in Mbit/s; empty where it is in bit/s already, or differs by UUT."""
     load = groups[0].load
     intended = next((group.intended_mbps for group in groups if group.intended_mbps is not None), None)
-    if load.kind is LoadKind.OF_MAXIMUM or intended is None or "bit/s" in str(load):
+    if load.kind in (LoadKind.OF_MAXIMUM, LoadKind.L1_BIT_RATE) or intended is None:
         return ""
     return f" = {mbps(intended / groups[0].sources)} Mbit/s"
 
