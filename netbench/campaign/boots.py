@@ -31,7 +31,7 @@ from netbench.plan.warnings import too_short_for
 from netbench.statistics.intervals import RUN_TO_RUN_IN_VM, noise_floor
 from netbench.statistics.totals import TrialTotals
 from netbench.testbed.active_guests import ActiveGuests
-from netbench.testbed.host_warnings import is_virtual
+from netbench.testbed.environment import is_virtual
 from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from netbench.trial.verdict_rules import beyond_ceiling

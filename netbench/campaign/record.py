@@ -27,7 +27,7 @@ from netbench.plan.duration import TimeLeft
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import CEILINGS, ENDED_SWEEPS, IDENTITIES, NOISE_FLOOR, SEARCHES, ManifestPart, Value
 from netbench.results.store import Store
-from netbench.statistics.reference_throughput import maximum_of
+from netbench.statistics.limits import maximum_of
 from netbench.statistics.totals import TrialTotals
 
 

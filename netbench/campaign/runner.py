@@ -11,8 +11,7 @@ from typing import Any
 from netbench.campaign.boots import Boots
 from netbench.campaign.record import CampaignRecord
 from netbench.campaign.testbeds import Testbeds
-from netbench.config.against import with_base_versions
-from netbench.config.loading import TOPOLOGY_PREFIX, load_profile, load_topology
+from netbench.config.loading import TOPOLOGY_PREFIX, load_profile, load_topology, with_base_versions
 from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.problems import Kinds
 from netbench.config.shipped import TOPOLOGIES, find
@@ -61,8 +60,7 @@ from netbench.results.selftests import fingerprint, latest_record
 from netbench.results.store import Store
 from netbench.signals import Stopped
 from netbench.testbed.cpus import usable_cpus
-from netbench.testbed.environment import git_revision, read_environment
-from netbench.testbed.host_warnings import host_warnings
+from netbench.testbed.environment import git_revision, host_warnings, read_environment
 from netbench.testbed.resolved import Guests, Resolved, activities_of, resolve
 from netbench.testbed.testbed import Testbed, machine_held, open_testbed, with_what_lacks
 from netbench.trial.source_calibration import calibrate_sources, can_calibrate

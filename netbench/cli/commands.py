@@ -191,7 +191,7 @@ def _measure(request: "CampaignRequest", output: Path | None, *, wait: bool, str
             say(f"# warning: {text}")
         return
     from netbench.campaign import runner as campaign
-    from netbench.cli.campaign_shown import carry_out
+    from netbench.cli.progress import carry_out
     from netbench.results.directory import ResultDirectory
 
     stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -207,7 +207,7 @@ def _measure(request: "CampaignRequest", output: Path | None, *, wait: bool, str
 def resume(directory: DirectoryArgument, wait: WaitOption = False, strict: StrictOption = False) -> None:
     """Go on with a campaign at the first missing trial."""
     from netbench.campaign import runner as campaign
-    from netbench.cli.campaign_shown import carry_out
+    from netbench.cli.progress import carry_out
     from netbench.results.directory import ResultDirectory
 
     results = ResultDirectory(directory)

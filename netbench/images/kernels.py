@@ -19,7 +19,9 @@ from pathlib import Path
 from netbench.errors import MissingError, UsageError
 from netbench.images.apt import Apt, Package, package_file
 from netbench.images.library import (
+    BUILD_MODULES,
     Completed,
+    Recipe,
     content_digest,
     file_digest,
     last_words,
@@ -27,7 +29,6 @@ from netbench.images.library import (
     require_output,
     run_tool,
 )
-from netbench.images.recipe import BUILD_MODULES, Recipe
 
 MODULES = Path("usr/lib/modules")
 

@@ -23,8 +23,7 @@ from netbench.model.verdict import CampaignWarning, Reason, ReasonKind
 from netbench.plan.added_trials import AddedTrials
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.plan.selection import source_numbers
-from netbench.statistics.limits import CalibrationKey
-from netbench.statistics.reference_throughput import maximum_of, why_no_maximum
+from netbench.statistics.limits import CalibrationKey, maximum_of, why_no_maximum
 
 _USUAL_S = 1.0
 # Sources sustain this part of their highest rate in every trial: they need a margin to catch up after delays.

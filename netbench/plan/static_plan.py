@@ -26,7 +26,7 @@ from netbench.plan.calibration import fewest_sources, sizes_referred_to, without
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.plan.selection import source_numbers
 from netbench.statistics.groups import grouped
-from netbench.statistics.reference_throughput import find_maximum, why_none_among_loads
+from netbench.statistics.limits import find_maximum, why_none_among_loads
 
 Item = TypeVar("Item")
 

@@ -39,9 +39,8 @@ from netbench.report.tables.searches import bounds_text, remark
 from netbench.statistics.groups import LOST, Group, best_groups, group_trials, grouped
 from netbench.statistics.interference import CountedLoads, RelativeMaximum, compared, counted_loads, relative_maxima
 from netbench.statistics.intervals import Interval
-from netbench.statistics.limits import contradictory_maxima, with_limits, would_not_take_more
+from netbench.statistics.limits import contradictory_maxima, maximum_of, with_limits, would_not_take_more
 from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
-from netbench.statistics.reference_throughput import maximum_of
 
 _MOST_NAMED = 4  # UUTs in a sentence
 _WORTH_NAMING = 0.1  # share of all lost frames from which a second place is named

@@ -25,8 +25,7 @@ from netbench.report.blocks import (
 )
 from netbench.report.figures.loss_by_place import lossy_outcomes
 from netbench.report.formats import count, sentence
-from netbench.report.model import ReportModel, View, baselines
-from netbench.report.published import PublishedTable, schlosser2011
+from netbench.report.model import PublishedTable, ReportModel, View, baselines, schlosser2011
 from netbench.report.selftest_page import selftest_before, selftest_blocks, selftest_sentence
 from netbench.report.stability import steadiness_warnings
 from netbench.report.tables import tables_of
@@ -37,12 +36,11 @@ from netbench.report.tables.searches import by_streams, methods_text, test_table
 from netbench.report.tables.tester import UNKNOWN_SETTING, Environment, identity_tables, text_of
 from netbench.report.tables.verdicts import reasons_against, reasons_by_kind, reasons_of_discarded
 from netbench.results.manifest import IDENTITIES, SELFTEST
-from netbench.statistics.delay_percentiles import refusals
-from netbench.statistics.frame_order import order_refusals
+from netbench.statistics.delay_and_order import order_refusals, refusals
+from netbench.statistics.drift import FEWEST, outliers_of
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.interference import RelativeMaximum
 from netbench.statistics.lost_frames import paper_finding
-from netbench.statistics.outliers import FEWEST, outliers_of
 from netbench.statistics.sharing import Background, background
 
 Item = TypeVar("Item")

@@ -31,7 +31,7 @@ from netbench.model.verdict import Reason, Verdict
 from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
 from netbench.results.manifest import ENDED_SWEEPS, NOISE_FLOOR, SEARCHES, ManifestHead
 from netbench.results.store import Store, Stored, StoredTrials, is_empty
-from netbench.statistics.reference_throughput import MaximumSearch, maximum_of
+from netbench.statistics.limits import MaximumSearch, maximum_of
 
 _STORED = f'"kind": "{TrialStored.kind}"'.encode()
 

@@ -18,9 +18,9 @@ from netbench.model.tester import Role, StreamEnds
 from netbench.model.trial import GuestResult, GuestTask, TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason
+from netbench.statistics.drift import FEWEST, outlier_marks, outliers_of
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.limits import with_limits
-from netbench.statistics.outliers import FEWEST, outlier_marks, outliers_of
 from netbench.statistics.totals import LOAD, Mbps, cpu_of_victim, observed_s
 
 Cell = str | int | float | None

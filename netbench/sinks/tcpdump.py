@@ -25,10 +25,11 @@ from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
 from netbench.sinks import flush, remote_capture_count
 from netbench.sinks.base import Incoming, Sink, SinkKind, SinkPreference
-from netbench.sinks.flush_process import FLUSH_FRAMES, FlushProcess
 from netbench.sinks.measuring_window import received_of, settled
 from netbench.sinks.remote_capture_count import InCapture, count, is_whole, question
 from netbench.sinks.tcpdump_process import (
+    FLUSH_FRAMES,
+    FlushProcess,
     TcpdumpProcess,
     capture_file,
     counts_in,

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from netbench.errors import MissingError, UsageError
 from netbench.linux.proc import parse_cpu_list
-from netbench.model.cpu_shares import Placement
 from netbench.model.paths import StreamPath
-from netbench.model.topology_specs import NeighbourSpec, UutSpec
+from netbench.model.topology_specs import NeighbourSpec, Placement, UutSpec
 
 _SYSFS = Path("/sys/devices/system/cpu")
 

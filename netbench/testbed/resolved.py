@@ -7,14 +7,13 @@ from typing import cast
 from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import MissingError, UsageError
 from netbench.generators.base import Generator
-from netbench.model.cpu_shares import CpuShares
 from netbench.model.frame_mix import FrameMix, FrameSize, largest_bytes, rising
 from netbench.model.paths import StreamPath, host_of
 from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
-from netbench.model.topology_specs import StreamSpec, UutSpec
+from netbench.model.topology_specs import CpuShares, StreamSpec, UutSpec
 from netbench.model.units import largest_frame
 from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind

@@ -14,10 +14,10 @@ from netbench.linux.cgroups import cgroup_procs, find_controller
 from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import Requirement
-from netbench.model.cpu_shares import CpuShares
 from netbench.model.fields import percent_text
 from netbench.model.paths import PREFIX, InterfaceRef, StreamPath
 from netbench.model.points import CounterReading, Points
+from netbench.model.topology_specs import CpuShares
 from netbench.model.virtualisation import DurationEstimate, Supports, Virtualisation
 
 AT_ONCE = DurationEstimate()  # for UUTs that run already

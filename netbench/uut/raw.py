@@ -9,9 +9,9 @@ from netbench.errors import ChangeError, MissingError
 from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import AddIngress, AddTable, Change, GroOn, Redirect, SteerReceived
 from netbench.linux.requirements import IN_A_VM, ON_VETH, Feature, Probes, Requirement
-from netbench.model.cpu_shares import Cpus
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, PointKind, forwarding_point
+from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import xdp_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan

@@ -18,9 +18,9 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import SshGuest
 from netbench.linux.changes import Change
 from netbench.loads.stress_ng import NeighbourLoad, StressLoad
-from netbench.model.cpu_shares import CpuShares
 from netbench.model.paths import InterfaceRef
 from netbench.model.stream_paths import stream_paths
+from netbench.model.topology_specs import CpuShares
 from netbench.model.traffic import Traffic
 from netbench.sinks.auto_sink import AutoSink, AutoSinkKind
 from netbench.sinks.base import Sink, SinkKind

@@ -18,8 +18,7 @@ from netbench.images.library import find_image
 from netbench.images.on_host import unpack
 from netbench.linux.cgroups import find_memory_controller
 from netbench.linux.proc import all_processes
-from netbench.model.cpu_shares import CpuShares
-from netbench.model.topology_specs import UutSpec
+from netbench.model.topology_specs import CpuShares, UutSpec
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import EVERYTHING, ActiveGuest

@@ -12,7 +12,7 @@ import pytest
 from netbench.hosts.base import run_checked
 from netbench.hosts.ssh import free_port
 from netbench.linux.changes import SetUp
-from netbench.model.cpu_shares import CpuShares
+from netbench.model.topology_specs import CpuShares
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
 from netbench.uut.forwarder import Forwarder, ForwarderOptions

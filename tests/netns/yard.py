@@ -15,10 +15,10 @@ from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.watchdog.journal import Journal
-from netbench.model.cpu_shares import CpuShares
 from netbench.model.paths import StreamPath
 from netbench.model.points import whole_path
 from netbench.model.stream_paths import stream_paths
+from netbench.model.topology_specs import CpuShares
 from netbench.model.traffic import Traffic
 from netbench.testbed.bring_up import base_changes
 from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment, Reading, Site, UnitUnderTest, bring_up

@@ -4,7 +4,7 @@ import pytest
 
 from netbench.campaign.runner import read_request
 from netbench.cli.commands import run_command_line
-from netbench.config.against import with_base_versions
+from netbench.config.loading import with_base_versions
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 from netbench.errors import ExitCode, UsageError
 from netbench.model.topology import measured_pairs

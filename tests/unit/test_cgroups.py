@@ -11,7 +11,7 @@ from netbench.hosts.local import LocalHost
 from netbench.linux.cgroups import CpuController, cgroup_procs, find_controller
 from netbench.linux.changes import AddCgroup, MachineState, kernel
 from netbench.linux.watchdog.journal import from_json, to_json
-from netbench.model.cpu_shares import CpuShares
+from netbench.model.topology_specs import CpuShares
 from netbench.uut.base import Assignment
 from tests.unit.fakes import FakeHost
 

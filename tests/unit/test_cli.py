@@ -335,14 +335,14 @@ def test_a_campaign_stopped_while_it_calibrates_prints_a_sentence_instead_of_an_
 
 def test_stopped_again_while_it_writes_the_report_it_still_reports_how_to_go_on(command, monkeypatch, results):
     monkeypatch.setattr(campaign, "resume", raising(Stopped(signal.SIGINT)))
-    monkeypatch.setattr("netbench.cli.campaign_shown.write_report", raising(KeyboardInterrupt()))
+    monkeypatch.setattr("netbench.cli.progress.write_report", raising(KeyboardInterrupt()))
     code, _, err = command("resume", results.path)
     assert (code, err) == (ExitCode.SIGINT, f"stopped; {GO_ON} {results.path}\n")
 
 
 def test_where_no_report_can_be_written_what_stopped_it_is_still_reported(command, monkeypatch, results):
     monkeypatch.setattr(campaign, "resume", raising(TestbedError("the disk is full")))
-    monkeypatch.setattr("netbench.cli.campaign_shown.write_report", raising(TestbedError("no space left")))
+    monkeypatch.setattr("netbench.cli.progress.write_report", raising(TestbedError("no space left")))
     code, out, err = command("resume", results.path)
     assert (code, err) == (4, f"netbench: the disk is full\n{GO_ON} {results.path}\n")
     assert out.endswith("no report could be written: no space left\n")

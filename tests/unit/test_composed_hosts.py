@@ -9,8 +9,8 @@ from netbench.errors import TestbedError
 from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.hosts.local import LocalHost
 from netbench.linux.counters.counting_points import NicCounters
-from netbench.model.cpu_shares import CpuShares
 from netbench.model.stream_paths import stream_paths
+from netbench.model.topology_specs import CpuShares
 from netbench.uut.base import Assignment, Site
 from netbench.uut.raw import Raw, RawOptions
 from tests.unit.fakes import FakeHost

@@ -13,7 +13,7 @@ from netbench.vmm import connected_guest
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container import container
 from netbench.vmm.container.container import Container, ContainerGuest, ContainerOptions
-from netbench.vmm.container.lxc import Lxc
+from netbench.vmm.container.runtime import Lxc
 from tests.unit.fakes import FakeHost
 
 SPEC = GuestSpec("g", Path("/x/a"))

@@ -13,9 +13,9 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.watchdog.journal import from_json, to_json
-from netbench.model.cpu_shares import CpuShares
 from netbench.model.documents import plain_text
 from netbench.model.stream_paths import stream_paths
+from netbench.model.topology_specs import CpuShares
 from netbench.testbed.doctor.diagnosis import check_facilities
 from netbench.testbed.doctor.host_checks import Status
 from netbench.testbed.doctor.requirements import require

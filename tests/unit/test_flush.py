@@ -12,7 +12,7 @@ import pytest
 
 from netbench.sinks import flush
 from netbench.sinks.flush import FLUSH_MAC, flush_frame
-from netbench.sinks.flush_process import FLUSH_FRAMES, FlushProcess
+from netbench.sinks.tcpdump_process import FLUSH_FRAMES, FlushProcess
 from tests.unit.fakes import FakeHost
 
 

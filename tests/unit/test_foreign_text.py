@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from netbench.hosts.local import LocalHost
 from netbench.linux.proc import all_processes, processes_of
-from netbench.linux.safety.ssh_sessions import ssh_sessions
+from netbench.linux.safety.ports import ssh_sessions
 from netbench.model.documents import document_of
 from netbench.model.foreign_text import decoded, encoded, json_of, read_lines, well_formed
 

@@ -15,8 +15,8 @@ from netbench.hosts.base import Completed, GoneError, run_checked
 from netbench.images.library import Image
 from netbench.linux.changes import AddCgroup, AddRunDirectory
 from netbench.linux.counters.counting_points import NicCounters
-from netbench.model.cpu_shares import CpuShares
 from netbench.model.stream_paths import stream_paths
+from netbench.model.topology_specs import CpuShares
 from netbench.uut import forwarding
 from netbench.uut import guest as guest_module
 from netbench.uut.base import EVERYTHING, Assignment, Site, bring_up

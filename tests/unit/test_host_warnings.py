@@ -3,8 +3,7 @@
 import pytest
 
 from netbench.model.verdict import WarningKind
-from netbench.testbed.environment import read_environment
-from netbench.testbed.host_warnings import host_warnings
+from netbench.testbed.environment import host_warnings, read_environment
 
 
 def environment(governor=None, machine="none", load=0.0, cpus=4, total=1000, steal=0, use=None):

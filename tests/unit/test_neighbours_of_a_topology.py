@@ -7,9 +7,9 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, shipped
 from netbench.errors import MissingError, UsageError
-from netbench.model.cpu_shares import CpuShares
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
+from netbench.model.topology_specs import CpuShares
 from netbench.testbed.resolved import activities_of, guest_specs, needs_of, resolve, resolve_guests
 from tests.unit.inputs import profile, shared_topology, topology
 

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from netbench.errors import UsageError
 from netbench.hosts.base import Completed
-from netbench.model.cpu_shares import CpuShares
 from netbench.model.paths import PREFIX
 from netbench.model.stream_paths import stream_paths
+from netbench.model.topology_specs import CpuShares
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.uut.guest_links import guest_mac

@@ -8,8 +8,15 @@ from netbench.model.selftest_record import SelftestRecord
 from netbench.model.tester import Disturbance, HostIdentity, Identities, Identity, StreamEnds, ThreadDelay
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.selftest_page import selftest_page
-from netbench.statistics.delay_percentiles import delay_of, greatest_time, least_time, mean_time, refusals
-from netbench.statistics.frame_order import FrameOrder, order_of
+from netbench.statistics.delay_and_order import (
+    FrameOrder,
+    delay_of,
+    greatest_time,
+    least_time,
+    mean_time,
+    order_of,
+    refusals,
+)
 from netbench.statistics.groups import group_trials
 from tests.unit.report_page import Page, page_of
 from tests.unit.results_factory import MANIFEST, campaign, spread, stream_counts, trial

@@ -12,9 +12,9 @@ from netbench.linux.safety.ports import (
     pppoe_sessions,
     read_ports,
     refuse_unsafe_port,
+    ssh_sessions,
     uses,
 )
-from netbench.linux.safety.ssh_sessions import ssh_sessions
 from netbench.testbed.testbed import port_warnings
 from tests.unit.fakes import fake_ports
 

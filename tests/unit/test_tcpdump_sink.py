@@ -16,9 +16,8 @@ from netbench.model.distributions import Spread
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Stamps
 from netbench.sinks import tcpdump
-from netbench.sinks.flush_process import FLUSH_FRAMES
 from netbench.sinks.tcpdump import TcpdumpSink
-from netbench.sinks.tcpdump_process import most_ring_bytes, ring_bytes, tcpdump_command
+from netbench.sinks.tcpdump_process import FLUSH_FRAMES, most_ring_bytes, ring_bytes, tcpdump_command
 from netbench.trial.probing import Probed
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 from tests.unit.stand_in_for_tcpdump import (

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from netbench.generators.afpacket import time_spent
-from netbench.generators.afpacket.time_spent import TimeSpent
+from netbench.generators.afpacket import pacing
+from netbench.generators.afpacket.pacing import TimeSpent
 from netbench.linux.proc import CpuTicks
 
 MS = 1_000_000
@@ -28,7 +28,7 @@ class Clocks:
         return self.cpu_ns
 
     def read(self):
-        return time_spent._Clocks(self.now_ns, self.waited_ns, self.ticks)
+        return pacing._Clocks(self.now_ns, self.waited_ns, self.ticks)
 
     def call(self, account: TimeSpent, busy_ms: int, off_ms: int = 0, taken: int = 1) -> None:
         """Make a call that computes for `busy_ms` and is off its CPU for `off_ms`."""
@@ -41,8 +41,8 @@ class Clocks:
 @pytest.fixture
 def clocks(monkeypatch):
     clocks = Clocks()
-    monkeypatch.setattr(time_spent, "time", clocks)
-    monkeypatch.setattr(time_spent, "_read_clocks", clocks.read)
+    monkeypatch.setattr(pacing, "time", clocks)
+    monkeypatch.setattr(pacing, "_read_clocks", clocks.read)
     return clocks
 
 
@@ -98,12 +98,12 @@ def test_waiting_for_the_cpu_is_not_waiting_for_the_link(clocks, account):
 
 def test_a_kernel_that_does_not_tell_claims_nothing(clocks, account, monkeypatch):
     clocks.call(account, busy_ms=2, taken=-105)
-    monkeypatch.setattr(time_spent, "_read_clocks", lambda: None)
+    monkeypatch.setattr(pacing, "_read_clocks", lambda: None)
     assert account.spent()[:2] == (None, 0.0)
 
 
 def test_this_kernel_reports_the_times():
-    assert time_spent._read_clocks() is not None
+    assert pacing._read_clocks() is not None
 
 
 def test_a_stop_after_the_last_call_counts_too(clocks, account):

@@ -20,13 +20,13 @@ from netbench.uut.guest import Guest
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.boot_disc import LOADER, disc_of
 from netbench.vmm.virtualbox import virtualbox
-from netbench.vmm.virtualbox.guest import (
+from netbench.vmm.virtualbox.virtualbox import (
     KERNEL_WORDS,
+    VirtualBox,
     VirtualBoxGuest,
     VirtualBoxOptions,
     box_command,
 )
-from netbench.vmm.virtualbox.virtualbox import VirtualBox
 from tests.unit.fakes import FakeHost, NetbenchCopied, planned_commands
 from tests.unit.inputs import topology_in_vm
 

@@ -29,7 +29,7 @@ from netbench.report.tables import tables_of
 from netbench.selftest.loopback import loopback
 from netbench.selftest.loss_checks import references
 from netbench.sinks.tcpdump_process import tcpdump_command
-from netbench.statistics.frame_order import directions
+from netbench.statistics.delay_and_order import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
 from netbench.testbed.rings import wanted_rings
@@ -42,7 +42,7 @@ from netbench.uut.guest_links import attaching_changes, guest_links, guest_mac, 
 from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Reference, ReferenceOptions
-from netbench.vmm.attachment import macvtap, tap, veth
+from netbench.vmm.base import macvtap, tap, veth
 from netbench.vmm.esxi.esxi import Esxi
 from netbench.vmm.esxi.options import EsxiOptions
 from tests.unit.accounts import account

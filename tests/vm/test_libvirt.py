@@ -16,7 +16,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import marked_processes
 from netbench.linux.changes import MachineState
-from netbench.model.cpu_shares import CpuShares
+from netbench.model.topology_specs import CpuShares
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest

@@ -13,7 +13,7 @@ from netbench.hosts.base import run_checked
 from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import AddCgroup
 from netbench.linux.machine import Machine
-from netbench.model.cpu_shares import CpuShares
+from netbench.model.topology_specs import CpuShares
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
 from netbench.uut.guest import Guest

@@ -15,8 +15,7 @@ from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
-from netbench.vmm.virtualbox.guest import VirtualBoxOptions
-from netbench.vmm.virtualbox.virtualbox import VirtualBox
+from netbench.vmm.virtualbox.virtualbox import VirtualBox, VirtualBoxOptions
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.unit.inputs import planned_trial, profile, topology_in_vm

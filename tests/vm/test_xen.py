@@ -8,11 +8,10 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.model.cpu_shares import CpuShares
 from netbench.model.host_spec import HostSpec
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
-from netbench.model.topology_specs import UutSpec
+from netbench.model.topology_specs import CpuShares, UutSpec
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.testbed import Testbed
 from netbench.trial.endpoints import Recording

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Sequence
 from itertools import cycle, repeat
 from typing import TypeVar
 
-from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, Unpaced
+from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, Spent, TimeSpent, Unpaced
 from netbench.generators.afpacket.send_calls import Context, Messages, Submissions
-from netbench.generators.afpacket.time_spent import Spent, TimeSpent
 from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.frames import FrameBlock
 from netbench.generators.worker_process import Halt, Worker, serve, use_realtime

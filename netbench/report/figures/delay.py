@@ -9,7 +9,7 @@ from netbench.report.figures.throughput import panels_of_loads
 from netbench.report.formats import mean, microseconds
 from netbench.report.styles import GREY, MarkerStyle, Style
 from netbench.report.tables.delay import has_delay
-from netbench.statistics.delay_percentiles import ReadTime, clock_bound, delay_of, greatest_time, mean_time
+from netbench.statistics.delay_and_order import ReadTime, clock_bound, delay_of, greatest_time, mean_time
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
 

@@ -11,7 +11,8 @@ from netbench.report.blocks import Column, Table, table
 from netbench.report.formats import UNKNOWN, frames, mean, microseconds, rough_percent
 from netbench.report.model import ReportModel
 from netbench.report.tables.registry import number, report_table, tables_of_groups, uut_column, words
-from netbench.statistics.delay_percentiles import (
+from netbench.statistics.delay_and_order import (
+    FrameOrder,
     ReadSpread,
     ReadTime,
     clock_bound,
@@ -20,9 +21,9 @@ from netbench.statistics.delay_percentiles import (
     ipdv_of,
     least_time,
     mean_time,
+    order_of,
     pdv_of,
 )
-from netbench.statistics.frame_order import FrameOrder, order_of
 from netbench.statistics.groups import Group, grouped
 
 

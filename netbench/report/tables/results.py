@@ -33,11 +33,10 @@ from netbench.report.tables.registry import (
     uut_column,
     words,
 )
-from netbench.statistics.delay_percentiles import delay_of, time_of
-from netbench.statistics.frame_order import Direction, directions
+from netbench.statistics.delay_and_order import Direction, delay_of, directions, time_of
+from netbench.statistics.drift import FEWEST, outliers_of
 from netbench.statistics.groups import Group, best_groups
 from netbench.statistics.intervals import known_interval
-from netbench.statistics.outliers import FEWEST, outliers_of
 from netbench.statistics.totals import ratio, total
 
 

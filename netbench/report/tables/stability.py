@@ -9,9 +9,8 @@ from netbench.report.formats import change, kfps, mean, time_unit
 from netbench.report.model import ReportModel
 from netbench.report.stability import boots_words, drift_an_hour_words, drift_words, first_trials_words, p_of
 from netbench.report.tables.registry import group_columns, number, report_table, uut_column, words
-from netbench.statistics.drift import Residual, Steadiness
+from netbench.statistics.drift import Outliers, Residual, Steadiness, outliers_of
 from netbench.statistics.groups import Group, grouped
-from netbench.statistics.outliers import Outliers, outliers_of
 from netbench.statistics.totals import TrialTotals
 
 

@@ -23,13 +23,10 @@ from netbench.linux.requirements import Facility, Tool, require_on_host
 from netbench.model.fields import Memory
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.attachment import Attachment, veth
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
+from netbench.vmm.base import Attachment, GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm, veth
 from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, GuestByCommand, stopped_on_error
 from netbench.vmm.container.cgroups import MEMINFO, MEMORY_GROUPS, AddMemoryGroup, cgroup_procs_files, with_limit
-from netbench.vmm.container.lxc import Lxc
-from netbench.vmm.container.podman import Podman
-from netbench.vmm.container.runtime import Root, Runtime
+from netbench.vmm.container.runtime import Lxc, Podman, Root, Runtime
 from netbench.vmm.libvirt.api import BINDINGS
 from netbench.vmm.libvirt.domain import driver_sign
 from netbench.vmm.libvirt.lxc import PACKAGES, ExistingLxc, LibvirtLxc, find_lxc_driver

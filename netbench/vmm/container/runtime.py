@@ -1,14 +1,18 @@
-"""The seam between a container and its runtime: LXC, podman, libvirt."""
+"""Container runtimes: LXC, podman with crun, and the seam between a container and its runtime."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
 
+from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.host_wrappers import confined
+from netbench.hosts.local import MARK
 from netbench.images.library import SHELF
 from netbench.linux.changes import Change
+from netbench.linux.proc import processes_of
 from netbench.vmm.base import GuestSpec
 
 # Directories of programs and of the files they read; symbolic links among them stay links.
@@ -119,3 +123,101 @@ def within(command: Sequence[str], spec: GuestSpec, cgroups: Sequence[str]) -> l
 def host_name(spec: GuestSpec) -> str:
     """Return the host name inside a container."""
     return spec.name[:_LONGEST_HOST_NAME]
+
+
+# Blanks separate the fields of a mount (fstab(5)).
+_ESCAPED = str.maketrans({" ": r"\040", "\t": r"\011", "\n": r"\012", "\\": r"\134"})
+
+
+class Lxc(Runtime):
+    """Plain `lxc-start`, whose container ends with it (PR_SET_PDEATHSIG).
+
+    It sees no control groups and so makes none: the container stays in the group that it is started in.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"lxc-start"})
+    version: ClassVar[tuple[str, ...]] = ("lxc-start", "--version")
+
+    def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
+        run_checked(machine, ["mkdir", str(spec.directory / "mount")])
+
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], cgroups: Sequence[str]) -> list[str]:
+        words = [word for key, value in _settings(host_name(spec), root) for word in ("--define", f"lxc.{key}={value}")]
+        where = ("--name", spec.own_netns, "--lxcpath", DIRECTORY, "--rcfile", "/dev/null")
+        return within(["lxc-start", "--foreground", *where, *words, "--", *init], spec, cgroups)
+
+    def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
+        return [process.pid for process in processes_of(machine) if process.parent == runtime]
+
+
+def _settings(called: str, root: Root) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a container (lxc.container.conf(5))."""
+    yield "uts.name", called
+    yield "rootfs.path", f"dir:{DIRECTORY}/root"
+    yield "rootfs.mount", f"{DIRECTORY}/mount"  # by default below /usr, which is mounted in it
+    yield "rootfs.options", "ro"
+    yield "net.0.type", "none"  # the network namespace exists already
+    yield "apparmor.profile", "unconfined"
+    yield "mount.auto", "proc:rw sys:rw"  # their files configure how its kernel forwards
+    yield "autodev", "1"
+    yield "pty.max", "0"
+    yield "console.path", "none"
+    yield "environment", MARK  # for `netbench clean` to find its processes
+    for name in root.shared:
+        yield "mount.entry", f"{str(root.source / name).translate(_ESCAPED)} {name} none rbind,ro 0 0"
+    for name, mode in (("run", "755"), ("tmp", "1777"), ("var/tmp", "1777")):
+        yield "mount.entry", f"tmpfs {name} tmpfs rw,nosuid,nodev,mode={mode} 0 0"
+
+
+# The defaults are /dev/shm for locks and /etc for networks. If podman is killed, conmon and the container stay:
+# `netbench clean` finds conmon by the mark.
+_CONFIGURATION = """\
+[engine]
+lock_type = "file"
+conmon_env_vars = ["{mark}={run_id}"]
+[network]
+network_config_dir = "{directory}/networks"
+"""
+# conmon starts podman to clean up when the container ends. /bin/true replaces it, because everything is removed anyway.
+_RUN = (
+    'podman=$(command -v podman) && exec 9<"$podman" && mount --bind /bin/true "$podman" && exec /proc/self/fd/9 "$@"'
+)
+# The defaults may exceed the limits of the machine.
+_LIMITS = "--ulimit nofile=1024:1024 --ulimit nproc=1000:1000"
+_STORAGE = (
+    f"--root {DIRECTORY}/storage --runroot {DIRECTORY}/runroot --tmpdir {DIRECTORY}/tmp --storage-driver vfs "
+    "--cgroup-manager cgroupfs --runtime crun --events-backend none"
+)
+_NAMESPACES = "--cgroups disabled --network host --uts private"
+_PLAIN = "--privileged --read-only --no-hosts --dns none --systemd false --log-driver none"
+_CONFIGURATION_FILE, _PID_FILE = "containers.conf", "pid"
+
+
+class Podman(Runtime):
+    """`podman run` with separate storage, without an image, a registry, or a separate control group.
+
+    Only crun works without a control group; runc would make one beside those of other software.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"podman", "crun"})
+    version: ClassVar[tuple[str, ...]] = ("podman", "--version")
+
+    def prepare(self, spec: GuestSpec, machine: Host, run_id: str) -> None:
+        text = _CONFIGURATION.format(mark=MARK, run_id=run_id, directory=DIRECTORY)
+        machine.write(str(spec.directory / _CONFIGURATION_FILE), text)
+
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], cgroups: Sequence[str]) -> list[str]:
+        mounts = (f"--mount type=bind,src={root.source / path},dst=/{path},ro".split(" ", 1) for path in root.shared)
+        configured = f"CONTAINERS_CONF={DIRECTORY}/{_CONFIGURATION_FILE}"
+        command = [
+            *("env", configured, "sh", "-c", _RUN, "podman", *_STORAGE.split(), "run", "--name", spec.own_netns),
+            *(*_NAMESPACES.split(), "--hostname", host_name(spec), *_LIMITS.split(), *_PLAIN.split()),
+            *("--pidfile", f"{DIRECTORY}/{_PID_FILE}", "--env", MARK, *(word for mount in mounts for word in mount)),
+            *("--rootfs", f"{DIRECTORY}/root", *init),
+        ]
+        return within(command, spec, cgroups)
+
+    def first_processes(self, machine: Host, directory: Path, runtime: int) -> list[int]:
+        with suppress(TestbedError, ValueError):  # not written yet, or incomplete
+            return [int(machine.read(str(directory / _PID_FILE)))]
+        return []

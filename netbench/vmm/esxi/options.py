@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, model_validator
 
-from netbench.model.cpu_shares import CpuLimit, Cpus
 from netbench.model.fields import Memory, StreamName, Vcpus, percent_text
+from netbench.model.topology_specs import CpuLimit, Cpus
 from netbench.model.virtualisation import NicKind
 from netbench.vmm.base import GuestOptions
 from netbench.vmm.qemu.options import SshChannel

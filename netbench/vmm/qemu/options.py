@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from netbench.model.cpu_shares import Cpus
 from netbench.model.fields import Memory, Vcpus
+from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import NicKind
 from netbench.vmm.base import GuestOptions
 

@@ -1,24 +1,196 @@
 """VMM `virtualbox`: guests under VirtualBox."""
 
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from netbench.errors import MissingError
-from netbench.hosts.base import Host, run_checked
-from netbench.hosts.host_wrappers import outside
+from pydantic import BeforeValidator, Field
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.agent.host import AgentHost
+from netbench.hosts.base import Completed, Host, Process, exists, run_checked
+from netbench.hosts.clock import wait_until
+from netbench.hosts.host_wrappers import NamespaceHost, confined, outside
+from netbench.hosts.pipes import Tail, end
+from netbench.hosts.relay import connect
 from netbench.hosts.trusted_code import search_path
-from netbench.images.library import find_image
+from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import require_in_vm
 from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp
 from netbench.linux.requirements import Facility, Tool
-from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.attachment import Attachment, host_mac
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm
+from netbench.model.fields import Memory, Vcpus
+from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
+from netbench.vmm.base import ISOLATED, Attachment, GuestOptions, GuestSpec, RunningGuest, Vmm, host_mac, is_own_vm
 from netbench.vmm.boot_disc import LOADER, disc_of
-from netbench.vmm.virtualbox.guest import KERNEL_WORDS, NIC_KINDS, VirtualBoxGuest, VirtualBoxOptions, box_summary
+from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, plain, troubles_in
+from netbench.vmm.qemu.options import switch
+
+# The script that starts a guest; it is copied to the guest's machine.
+SCRIPT = Path(__file__).with_name("guest.sh")
+# I/O address and interrupt of the guest's two serial ports, as on a PC: the console, and that of its agent.
+_CONSOLE_PORT, _AGENT_PORT = ("0x3f8", "4"), ("0x2f8", "3")
+# For the guest's kernel. An emulated CPU on a busy host can be too slow for the timer check, which then panics.
+KERNEL_WORDS = "console=ttyS0,115200 quiet panic=-1 no_timer_check netbench.channel=/dev/ttyS1"
+
+NIC_KINDS: Mapping[str, NicKind] = {"virtio": "paravirtual", "82540EM": "emulated"}
+
+
+class VirtualBoxOptions(GuestOptions):
+    """A guest that forwards between two virtual NICs per stream.
+
+    `cpu_cap` is the part of a CPU that each vCPU may use, in percent. With `auto`, `nested_paging` is off and
+    `paravirt_provider` is `none` if QEMU emulates the CPU of its machine, because a guest would hang otherwise.
+    Elsewhere they are `on` and `default`, VirtualBox's own. `image` is the name of a guest image made by `netbench
+    image build`. Memory is rounded to MiB.
+    """
+
+    nic: Literal["virtio", "82540EM"] = "virtio"
+    cpus: Vcpus = 1
+    memory: Memory = 256
+    cpu_cap: Annotated[int, Field(strict=True, ge=1, le=100)] = 100
+    nested_paging: Annotated[Literal["auto", "on", "off"], BeforeValidator(switch)] = "auto"
+    paravirt_provider: Literal["auto", "none", "default", "legacy", "minimal", "hyperv", "kvm"] = "auto"
+    image: Annotated[str, Field(pattern=r"^[^/]+$")] = DEFAULT_IMAGE
+
+    def resolved(self, *, emulated: bool) -> "VirtualBoxOptions":
+        """Return the same without `auto`, on a machine whose CPU may be `emulated`."""
+        chosen = {"nested_paging": "off" if emulated else "on", "paravirt_provider": "none" if emulated else "default"}
+        return self.model_copy(update={key: value for key, value in chosen.items() if getattr(self, key) == "auto"})
+
+
+def box_command(spec: GuestSpec, options: VirtualBoxOptions, disc: str) -> list[str]:
+    """Return the foreground command that starts a guest from a CD image; all its processes end with the command.
+
+    It must run in the network namespace of the interfaces that the NICs are bridged to. The file `pid` in the guest's
+    directory gets the id of their common ancestor.
+    """
+    own = spec.directory
+    script = ["sh", str(own / SCRIPT.name), str(own), spec.name, disc]
+    started = confined([*ISOLATED, *script, *_settings(spec, options)], spec.host_cpus, spec.cgroup_procs)
+    return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(own / "pid"), *started]
+
+
+def box_summary(spec: GuestSpec, options: VirtualBoxOptions, disc: str) -> str:
+    """Return the same for readers: the options that the VM is made with."""
+    words = " ".join(_settings(spec, options))
+    return f"VBoxManage modifyvm {spec.name} {words} && VBoxHeadless --startvm {spec.name} # from {disc}"
+
+
+def _settings(spec: GuestSpec, options: VirtualBoxOptions) -> Iterator[str]:
+    """Yield the options of `VBoxManage modifyvm` (VirtualBox User Manual, VBoxManage)."""
+    yield from ("--memory", str(options.memory), "--cpus", str(options.cpus))
+    yield from ("--cpu-execution-cap", str(options.cpu_cap))
+    yield from ("--nested-paging", options.nested_paging, "--paravirt-provider", options.paravirt_provider)
+    yield from ("--graphicscontroller", "none", "--audio-enabled", "off", "--rtc-use-utc", "on")
+    yield from ("--boot1", "dvd", "--boot2", "none", "--boot3", "none", "--boot4", "none")
+    yield from ("--uart1", *_CONSOLE_PORT, "--uart-mode1", "file", str(spec.directory / "console"))
+    yield from ("--uart2", *_AGENT_PORT, "--uart-mode2", "server", str(spec.directory / "agent"))
+    for number, nic in enumerate(spec.nics, start=1):
+        yield from (f"--nic{number}", "bridged", f"--bridge-adapter{number}", nic.interface)
+        yield from (f"--nic-type{number}", options.nic, f"--mac-address{number}", nic.mac.replace(":", ""))
+        # Receive frames to other addresses too, as forwarding requires.
+        yield from (f"--nic-promisc{number}", "allow-all")
+
+
+# Each poll of a machine with an emulated CPU takes some of its CPU time.
+_POLL_S = 1.0
+_CONSOLE_EVERY_S = 3.0
+_END_S = 20.0
+# On an emulated CPU a command takes seconds, and its output comes over a serial line.
+_PATIENCE = 6
+
+
+class PatientHost(AgentHost):
+    """A guest whose commands may take several times as long as those of others."""
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        return super().run(argv, stdin=stdin, timeout_s=_PATIENCE * timeout_s)
+
+
+class VirtualBoxGuest(ConnectedGuest):
+    """A virtual machine, from its start to stop(), with all VirtualBox processes that serve it."""
+
+    quiet_time_s = 0.5  # slow on an emulated CPU
+    process: Process
+
+    def __init__(
+        self, spec: GuestSpec, host: Host, options: VirtualBoxOptions, disc: str, facts: Mapping[str, str]
+    ) -> None:
+        super().__init__(spec, host)
+        self._directory = spec.directory
+        self._facts = facts
+        self._headless_pid = 0  # of VBoxHeadless, once it is needed
+        self._written = ""
+        self._next_look = 0.0  # by time.monotonic()
+        self._machine.write(str(self._directory / SCRIPT.name), SCRIPT.read_text())
+        isolated = NamespaceHost(self._machine, spec.own_netns)
+        self.process = isolated.spawn(box_command(spec, options, disc))
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self._output = [Tail(self.process.stderr), Tail(self.process.stdout)]
+
+    def await_answer(self, limit_s: float) -> None:
+        """Return once its agent answers; TestbedError when it does not, or as soon as it cannot any more."""
+        until = time.monotonic() + limit_s
+        channel = str(self._directory / "agent")
+        if not wait_until(lambda: exists(self._machine, channel) or bool(self.death()), limit_s, _POLL_S):
+            raise TestbedError(f"{self.spec.title}: VirtualBox did not start it within {limit_s:g} s")
+        if death := self.death():
+            raise TestbedError(death)
+        agent = AgentChannel(self.spec.title, connect(self._machine, channel))
+        self.connect_by(PatientHost(self.spec.name, agent), self._facts)
+        try:
+            super().await_answer(max(0.0, until - time.monotonic()))
+        except TestbedError as error:
+            if self.death() or troubles_in(self._written):
+                raise
+            last = self._last_words()
+            output = f"last line of its console: {last}" if last else "its console is empty"
+            raise TestbedError(f"{error}; {output}") from error
+
+    def death(self) -> str:
+        code = self.process.poll()
+        if code is None:
+            return ""
+        output = [line for tail in self._output for line in tail.text(LAST_WORDS_S).splitlines() if line.strip()]
+        # unshare reports only that the others were killed.
+        lines = [line for line in output if not line.startswith("unshare:")]
+        words = ([line for line in lines if "error" in line.lower()] or lines[-1:] or [""])[0]
+        return f"{self.spec.title}: VirtualBox ended with exit code {code}" + (f": {words}" if words else "")
+
+    def hopeless(self) -> str:
+        """Return why it will never answer, empty while it still may; called several times a second."""
+        if time.monotonic() <= self._next_look:
+            return self.death()
+        self._next_look = time.monotonic() + _CONSOLE_EVERY_S
+        return super().hopeless()
+
+    def console(self) -> str:
+        with suppress(TestbedError):  # its machine has gone, or it was ended: keep the last output
+            self._written = plain(self._machine.read(str(self._directory / "console")))
+        return self._written
+
+    def stop(self) -> None:
+        self.console()
+        try:
+            super().stop()
+        finally:
+            self.process.kill()
+            end(self.process, _END_S)
+
+    @property
+    def _pid(self) -> int:
+        """The process id of VBoxHeadless, unshare's first child."""
+        if not self._headless_pid:
+            top = self._machine.read(str(self._directory / "pid")).strip()
+            self._headless_pid = int(self._machine.read(f"/proc/{top}/task/{top}/children").split()[0])
+        return self._headless_pid
+
 
 _PROGRAMS = ("VBoxManage", "VBoxHeadless")
 _DEVICE = Path("/dev/vboxdrv")
