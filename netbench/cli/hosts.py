@@ -33,7 +33,7 @@ def prepare(topology: TopologyArgument) -> None:
     from netbench.hosts.local import LocalHost
     from netbench.signals import stopping_on_signals
     from netbench.testbed.doctor.ssh_checks import look_at_hosts, prepare_host
-    from netbench.testbed.ssh_hosts import passwords_for_now
+    from netbench.testbed.passwords import passwords_for_now
 
     wanted = load_topology(Path(find(TOPOLOGIES, topology)), option_models(UUTS))
     here, failed = LocalHost("local", "hosts"), False

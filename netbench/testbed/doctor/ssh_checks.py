@@ -18,8 +18,8 @@ from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed.doctor.host_checks import HostCheck, Status, install_command, unattended_install
 from netbench.testbed.doctor.requirements import facilities, tools
+from netbench.testbed.passwords import Passwords, passwords_for_now
 from netbench.testbed.resolved import Resolved, guest_specs, make_uut
-from netbench.testbed.ssh_hosts import Passwords, passwords_for_now
 from netbench.uut.base import Assignment
 
 _LOOK_S = 30.0
