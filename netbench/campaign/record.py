@@ -113,9 +113,9 @@ class CampaignRecord:
         for campaign in others:
             text = (
                 f"Another netbench (process id {campaign.pid}, topology {campaign.topology}) measured on this machine "
-                f"too, from {campaign.since} on. They took CPU time, caches and memory bandwidth from each other: "
-                "loss, unsent frames and delays from then on may be the other's doing. Measure again with "
-                "`netbench run --wait`, which begins when no other measures."
+                f"too, from {campaign.since} on. The two competed for CPU time, caches and memory bandwidth: "
+                "loss, unsent frames and delays from then on may be wrong. Measure again with `netbench run --wait`, "
+                "which begins once no other netbench measures."
             )
             if text not in self.reported:
                 self.reported.add(text)
@@ -164,8 +164,8 @@ class CampaignRecord:
                 self.warn(
                     WarningKind.MAXIMUM_IS_LOWER_BOUND,
                     f"The maximum of UUT {maximum.uut} with frames of {in_bytes(maximum.frame_size)} is at least "
-                    f"{maximum.fps:,.0f} frames/s, limited by {maximum.limited_by}: loads that are a share of it are "
-                    "one of this lower bound, and no more than that. With a source that reaches more it can be found.",
+                    f"{maximum.fps:,.0f} frames/s, limited by {maximum.limited_by}: loads given as a share of it "
+                    "are shares of this lower bound. Use a faster source to find the maximum.",
                 )
         finished = tuple(search for search in searches if search.state is not SearchState.SEARCHING)
         if finished != SEARCHES.of(self.manifest):

@@ -41,10 +41,10 @@ _STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID
 # Lines about the trials with a reason; other kinds have a common one.
 _REMARKS_OF_REASONS = {
     ReasonKind.SATURATED: "saturated, which counts for the load that was offered: {trials}",
-    ReasonKind.SHARE_OF_LOWER_BOUND: "a load a share of no more than a lower bound of the maximum: {trials}",
-    ReasonKind.LESS_THAN_SHARE: "offered less than the share asked for, all that the sources hold: {trials}",
+    ReasonKind.SHARE_OF_LOWER_BOUND: "load is a share of a lower bound of the maximum: {trials}",
+    ReasonKind.LESS_THAN_SHARE: "offered less than the requested share, which the sources cannot reach: {trials}",
     ReasonKind.OFFERED_OUT_OF_TOLERANCE: "{verdict} for {kind}: {trials}; the sources did not reach that load here: "
-    "leave the machine to netbench, ask for less, or for `max`, which is as much as they can",
+    "keep the machine idle, or request a lower load, or `max`, which is as much as they can send",
 }
 _USUAL_REMARK = "{verdict} for {kind}: {trials}"
 T = TypeVar("T")
@@ -247,8 +247,14 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
     for kind, number in _kinds(trial.reasons for trial in results.wanted_trials):
         text = _REMARKS_OF_REASONS.get(kind, _USUAL_REMARK)
         yield text.format(verdict=kind.verdict.value, kind=kind.value, trials=count(number, "trial"))
-    for kind, number in _kinds(reasons for trial in results.wanted_trials for reasons in trial.thrown_away):
+    for kind, number in _kinds(
+        _invalidating(reasons) for trial in results.wanted_trials for reasons in trial.thrown_away
+    ):
         yield f"discarded and repeated for {kind.value}: {count(number, 'attempt')}"
+
+
+def _invalidating(reasons: Iterable[Reason]) -> list[Reason]:
+    return [reason for reason in reasons if reason.kind.verdict is Verdict.INVALID]
 
 
 def _kinds(trials: Iterable[Sequence[Reason]]) -> list[tuple[ReasonKind, int]]:

@@ -29,7 +29,7 @@ class NoiseFloor:
 
     def __str__(self) -> str:
         percent = f"{100 * self.half_width:.0f}" if self.half_width >= 0.01 else f"{100 * self.half_width:.1g}"
-        text = f"This host varies by ±{percent} % between repeats. Smaller differences are not reported."
+        text = f"This host varies by ±{percent} % between repeats. Intervals of throughput under overload include this."
         if not self.run_to_run:
             return text
         more = f"another ±{100 * self.run_to_run:.0f} %, the variation between runs"

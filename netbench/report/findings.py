@@ -328,7 +328,9 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
             by_scenario = grouped(of_uut, lambda maximum: maximum.scenario)
             ratios = {scenario: [maximum.ratio for maximum in same] for scenario, same in by_scenario.items()}
             texts.append(f"{uut}: {excluded(ratios)}")
-        yield Finding("Neighbours", sentence("findings.no_cost"), "isolation", f"{'; '.join(texts)}.")
+        is_known = not all(not_measurable(maximum.ratio) for maximum in maxima)
+        lead = sentence("findings.no_cost" if is_known else "findings.cost_unknown")
+        yield Finding("Neighbours", lead, "isolation", f"{'; '.join(texts)}.")
 
 
 def _costs(

@@ -210,7 +210,7 @@ def test_a_ratio_is_of_loads_that_are_valid_on_both_sides_whichever_side_is_not(
         *at(400_000, 150_000, 151_000, 149_000, scenario=other),
     ]
     text = texts_of([*low_only, *both])["Neighbours"]
-    assert text.startswith("No significant cost of a neighbour was found. raw: not measurable: too few valid trials")
+    assert text.startswith("The cost of a neighbour could not be measured. raw: not measurable: too few valid trials")
 
 
 @pytest.mark.parametrize(

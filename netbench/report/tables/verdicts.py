@@ -26,12 +26,13 @@ def reasons_against(trials: Iterable[TrialResult]) -> list[TrialReason]:
 
 
 def reasons_of_discarded(trials: Iterable[TrialResult]) -> list[TrialReason]:
-    """The reasons against attempts that were discarded."""
+    """The reasons for which attempts were discarded."""
     return [
         TrialReason(trial, attempt, reason)
         for trial in trials
         for attempt, reasons in enumerate(trial.thrown_away, start=1)
         for reason in reasons
+        if reason.kind.verdict is Verdict.INVALID
     ]
 
 
