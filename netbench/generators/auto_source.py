@@ -20,7 +20,8 @@ class AutoGeneratorOptions(BaseModel, extra="forbid"):
 
     steady: bool = False
     """Use the source of the highest loads for all loads. Searches set it."""
-    realtime: int = Field(default=0, ge=0, le=98)  # priority in SCHED_FIFO, where the kind has it; 0: another class
+    realtime: int = Field(default=0, ge=0, le=98)
+    """SCHED_FIFO priority, if the chosen source has this option; 0: another class."""
 
 
 class AutoGenerator(Generator):

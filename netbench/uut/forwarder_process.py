@@ -30,6 +30,7 @@ class Every(BaseModel, extra="forbid", frozen=True):
     """Something that happens at every `every`-th frame."""
 
     every: int = Field(strict=True, ge=1)
+    """Every n-th frame."""
 
     def of(self, frames: int) -> int:
         """Return how often it happens in the first `frames` frames."""
@@ -40,6 +41,7 @@ class Late(Every, frozen=True):
     """Every `every`-th frame is held back until the next `behind` frames have passed it."""
 
     behind: int = Field(strict=True, ge=1)
+    """Number of following frames that overtake it; less than `every`."""
 
     @model_validator(mode="after")
     def _one_at_a_time(self) -> Self:
@@ -59,16 +61,16 @@ class Late(Every, frozen=True):
 
 
 class Impairments(BaseModel, extra="forbid", frozen=True):
-    """The impairments of the frames of each stream, counted from the first one of a trial; `delay` in seconds.
-
-    `duplicate`: sent twice. `late`: overtaken by others. `foreign`: followed by a frame between the same addresses that
-    does not belong to the stream. `delay`: each frame is held at least this long.
-    """
+    """The impairments of the frames of each stream, counted from the first one of a trial; `delay` in seconds."""
 
     duplicate: Every | None = None
+    """Frames that are sent twice."""
     late: Late | None = None
+    """Frames that others overtake."""
     foreign: Every | None = None
+    """Frames followed by one between the same addresses that does not belong to the stream."""
     delay: Seconds = 0.0
+    """Shortest delay of a frame."""
 
 
 class Ordering(Generic[Frame]):

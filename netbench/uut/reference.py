@@ -119,6 +119,7 @@ class ReferenceOptions(RawOptions, Impaired, frozen=True):
     forward: Literal["bridge", "route"] = "bridge"
     """bridge or route."""
     reverse: Impaired | None = None
+    """Drops and delay of reverse streams instead."""
 
     @property
     def point(self) -> str:

@@ -32,13 +32,12 @@ _OF_THE_DOMAIN = ("cpus", "memory", "accelerator", "image", "disk_format", "chan
 
 
 class LibvirtOptions(QemuOptions):
-    """The options of `qemu`, without disk images. `uri` selects the libvirtd; by default a private one.
-
-    `domain` is the name of a domain defined there; the guest is a copy of it.
-    """
+    """The options of `qemu`, without disk images, and those of the domain."""
 
     uri: Annotated[str, Field(min_length=1)] | None = None
+    """URI of the libvirtd. Default: a private one."""
     domain: Annotated[str, Field(min_length=1)] | None = None
+    """Name of a domain defined there; the guest is a copy of it."""
 
     @property
     def cpus_known(self) -> bool:

@@ -43,19 +43,25 @@ NIC_KINDS: Mapping[str, NicKind] = {"virtio": "paravirtual", "82540EM": "emulate
 class VirtualBoxOptions(GuestOptions):
     """A guest that forwards between two virtual NICs per stream.
 
-    `cpu_cap` is the part of a CPU that each vCPU may use, in percent. With `auto`, `nested_paging` is off and
-    `paravirt_provider` is `none` if QEMU emulates the CPU of its machine, because a guest would hang otherwise.
-    Elsewhere they are `on` and `default`, VirtualBox's own. `image` is the name of a guest image made by `netbench
-    image build`. Memory is rounded to MiB.
+    With `auto`, `nested_paging` is off and `paravirt_provider` is `none` if QEMU emulates the CPU of its machine,
+    because a guest would hang otherwise. Elsewhere they are `on` and `default`, VirtualBox's own. Memory is rounded to
+    MiB.
     """
 
     nic: Literal["virtio", "82540EM"] = "virtio"
+    """Model of the virtual NICs."""
     cpus: Vcpus = 1
+    """vCPUs."""
     memory: Memory = 256
+    """Memory; at least 200M to boot."""
     cpu_cap: Annotated[int, Field(strict=True, ge=1, le=100)] = 100
+    """Percent of a CPU that each vCPU may use."""
     nested_paging: Annotated[Literal["auto", "on", "off"], BeforeValidator(switch)] = "auto"
+    """auto: off where the CPU of the machine is emulated, on elsewhere."""
     paravirt_provider: Literal["auto", "none", "default", "legacy", "minimal", "hyperv", "kvm"] = "auto"
+    """Paravirtual interface; auto: none where the CPU of the machine is emulated, default elsewhere."""
     image: Annotated[str, Field(pattern=r"^[^/]+$")] = DEFAULT_IMAGE
+    """Guest image."""
 
     def resolved(self, *, emulated: bool) -> "VirtualBoxOptions":
         """Return the same without `auto`, on a machine whose CPU may be `emulated`."""

@@ -117,17 +117,21 @@ NIC_KINDS: Mapping[str, NicKind] = {"vif": "paravirtual", "e1000": "emulated", "
 class XenOptions(GuestOptions):
     """A domain of Xen that forwards between two virtual NICs per stream.
 
-    `mode` is the kind of domain. NICs other than `vif` are emulated by a QEMU in domain 0; only hvm supports them.
-    `pin` has a list of the machine's CPUs for each vCPU. `image` is the name of a guest image made by `netbench image
-    build`. Memory is rounded to MiB.
+    NICs other than `vif` are emulated by a QEMU in domain 0. Memory is rounded to MiB.
     """
 
     mode: Mode = "pv"
+    """Kind of domain."""
     nic: Literal["vif", "e1000", "rtl8139"] = "vif"
+    """Model of the virtual NICs; others than vif with hvm only."""
     cpus: Vcpus = 1
+    """vCPUs."""
     memory: Memory = 256
+    """Memory; at least 200M to boot."""
     pin: tuple[Cpus, ...] = ()
+    """For each vCPU a list of CPUs of the machine."""
     image: str = DEFAULT_IMAGE
+    """Guest image."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
