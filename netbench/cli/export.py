@@ -9,7 +9,7 @@ import typer
 
 from netbench.cli.arguments import DirectoryArgument
 from netbench.cli.output import say
-from netbench.errors import UsageError
+from netbench.errors import NetbenchError, UsageError
 
 if TYPE_CHECKING:
     from netbench.model.campaign import CampaignResults
@@ -111,6 +111,8 @@ def publish(results: "CampaignResults", options: Publication, out: Path | None) 
         for name, text in exported_tables(model, form):
             written.append(out / f"{name}{form.suffix}")
             write_atomically(written[-1], text.encode())
+    if broken := [f"{name} ({error})" for name, error in model.broken_figures.items()]:
+        raise NetbenchError(f"figures of other packages are missing in {out}: {'; '.join(broken)}")
     return "\n".join(map(str, written)) if written else "nothing to draw: no trial has been measured"
 
 

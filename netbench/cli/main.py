@@ -109,11 +109,26 @@ def _explain(error: BaseException) -> int:
             "its limit (ulimit -v or -u, cgroup), or install it anew"
         )
         return ExitCode.MISSING
-    # A defect of netbench: still one short message, with a hint at how to see more.
+    # A defect of netbench or of a plug-in: still one short message, with a hint at how to see more.
+    at_fault = _plugin_code(error)
     complain(
-        f"netbench: unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
+        f"netbench: unexpected {type(error).__name__}{f' in the plug-in {at_fault}' if at_fault else ''}: {error}\n"
+        f"please report it{' to the authors of the plug-in' if at_fault else ''}; NETBENCH_DEBUG=1 shows where it arose"
     )
     return ExitCode.BROKEN
+
+
+def _plugin_code(error: BaseException) -> str:
+    """Return the innermost line of a plug-in's code that the error passed; empty for none."""
+    from netbench.config.plugins import other_packages
+
+    packages, found, step = other_packages(), "", error.__traceback__
+    while step is not None:
+        module = str(step.tb_frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] in packages:
+            found = f"{module}, line {step.tb_lineno}"
+        step = step.tb_next
+    return found
 
 
 def _complain(error: NetbenchError) -> int:

@@ -244,17 +244,17 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
     if results.ended_sweeps:
         sweeps = count(len(results.ended_sweeps), "sweep")
         yield f"skipped, saturated: {count(results.skipped_trials, 'trial')} of {sweeps}, as of stop_when_saturated"
-    for kind, number in _kinds(trial.reasons for trial in results.wanted_trials):
+    for kind, number in _kinds(_decisive(trial.reasons, trial.verdict) for trial in results.wanted_trials):
         text = _REMARKS_OF_REASONS.get(kind, _USUAL_REMARK)
         yield text.format(verdict=kind.verdict.value, kind=kind.value, trials=count(number, "trial"))
-    for kind, number in _kinds(
-        _invalidating(reasons) for trial in results.wanted_trials for reasons in trial.thrown_away
-    ):
+    discarded = (reasons for trial in results.wanted_trials for reasons in trial.thrown_away)
+    for kind, number in _kinds(_decisive(reasons, Verdict.INVALID) for reasons in discarded):
         yield f"discarded and repeated for {kind.value}: {count(number, 'attempt')}"
 
 
-def _invalidating(reasons: Iterable[Reason]) -> list[Reason]:
-    return [reason for reason in reasons if reason.kind.verdict is Verdict.INVALID]
+def _decisive(reasons: Iterable[Reason], verdict: Verdict) -> list[Reason]:
+    """Return the reasons that led to this verdict, without lesser ones."""
+    return [reason for reason in reasons if reason.kind.verdict is verdict]
 
 
 def _kinds(trials: Iterable[Sequence[Reason]]) -> list[tuple[ReasonKind, int]]:

@@ -88,6 +88,13 @@ def origin(group: str, name: str) -> str:
     return f"{package.name} {package.version}" if package else ""
 
 
+def other_packages() -> frozenset[str]:
+    """Return the top-level modules of all plug-ins that are not netbench's own."""
+    groups = (FIGURES, GENERATORS, SCHEDULES, SINKS, UUTS, VMMS)
+    entries = (entry for group in groups for entry in _read_once(entry_points, group, tuple(sys.path)))
+    return frozenset(entry.module.partition(".")[0] for entry in entries) - {"netbench"}
+
+
 class Models(dict[str, Any]):
     """The pydantic model of each kind's options, by name; `broken` has the errors of unusable kinds, by name."""
 

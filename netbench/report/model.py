@@ -99,6 +99,7 @@ class ReportModel:
     calibration: tuple[TrialResult, ...] = ()
     counters: CounterTotals = field(default_factory=CounterTotals)
     blocks: dict[str, list[FigureMarkup]] = field(default_factory=dict, compare=False)  # charts, made once
+    broken_figures: dict[str, str] = field(default_factory=dict, compare=False)  # errors of other packages, by figure
 
     @classmethod
     def of(cls, results: CampaignResults, counters: CounterTotals | None = None) -> "ReportModel":

@@ -353,6 +353,8 @@ def _platforms(model: ReportModel) -> list[Block]:
 def _of_other_packages(model: ReportModel) -> Sections:
     for figure, charts in figures.extra(model):
         yield Section(figure.name, figure.title, figure.title, "", charts)
+    for name, error in model.broken_figures.items():
+        yield Section(name, name, name, "", [Note(sentence("notes.broken_figure", error=error))])
 
 
 # In the order of the page.

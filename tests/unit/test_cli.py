@@ -392,6 +392,20 @@ def test_an_unexpected_error_is_reported_without_a_traceback(command, monkeypatc
         command("list")
 
 
+def test_an_unexpected_error_of_a_plugin_names_its_code(command, monkeypatch):
+    code: dict[str, object] = {"__name__": "lab_plugin.tap"}
+    exec("def listing(width):\n    raise AttributeError('none')", code)
+    monkeypatch.setattr("netbench.cli.listing.listing", code["listing"])
+    monkeypatch.setattr("netbench.config.plugins.other_packages", lambda: frozenset({"lab_plugin"}))
+    monkeypatch.delenv("NETBENCH_DEBUG", raising=False)
+    assert command("list") == (
+        ExitCode.BROKEN,
+        "",
+        "netbench: unexpected AttributeError in the plug-in lab_plugin.tap, line 2: none\n"
+        "please report it to the authors of the plug-in; NETBENCH_DEBUG=1 shows where it arose\n",
+    )
+
+
 def test_ctrl_c_during_any_command(command, monkeypatch):
     monkeypatch.setattr("netbench.cli.listing.listing", raising(KeyboardInterrupt()))
     assert command("list")[0] == ExitCode.SIGINT

@@ -2,25 +2,36 @@
 
 from dataclasses import replace
 
+import pytest
 from netbench_example.unsent import FIGURE
 
+from netbench.cli.export import Publication, publish
 from netbench.config import plugins
+from netbench.errors import NetbenchError
 from netbench.report import figures
 from netbench.report.figures.files import FigureFormat, write_figures
+from netbench.report.figures.registry import Figure, NamedChart, requires_trials
 from netbench.report.model import ReportModel
 from netbench.report.page import report_page
 from tests.unit.charts import figures_on
 from tests.unit.results_factory import campaign, comparison
 
 
-def test_it_is_on_the_page_and_a_file(tmp_path, monkeypatch):
+@pytest.fixture
+def install(monkeypatch):
+    """Add a figure of another package to the installed ones."""
     known = plugins.installed
 
-    def with_example(group):
-        found = known(group)
-        return replace(found, kinds=found.kinds | {"unsent": FIGURE})
+    def add(figure: Figure) -> None:
+        monkeypatch.setattr(
+            plugins, "installed", lambda group: replace(known(group), kinds=known(group).kinds | {"unsent": figure})
+        )
 
-    monkeypatch.setattr(plugins, "installed", with_example)
+    return add
+
+
+def test_it_is_on_the_page_and_a_file(tmp_path, install):
+    install(FIGURE)
     results = comparison(sizes=(64,), sources=(1,), repetitions=2)
     model = ReportModel.of(results)
     ((figure, (chart,)),) = figures.extra(model)
@@ -29,3 +40,18 @@ def test_it_is_on_the_page_and_a_file(tmp_path, monkeypatch):
     (shown,) = [shown for shown in figures_on(report_page(results)) if shown.name == "unsent"]
     assert shown.uuts == set(results.uuts)
     assert figures.extra(ReportModel.of(campaign(planned=1))) == []
+
+
+def test_one_that_fails_is_left_out_and_its_error_is_on_the_page(tmp_path, install):
+    def fail(model: ReportModel) -> list[NamedChart]:
+        raise AttributeError("no such number")
+
+    install(Figure("unsent", "Unsent frames", requires_trials, fail))
+    results = comparison(sizes=(64,), sources=(1,), repetitions=2)
+    page = report_page(results)
+    assert "This figure is missing" in page
+    assert "failed with AttributeError: no such number" in page
+    assert "throughput" in {shown.name.partition("-")[0] for shown in figures_on(page)}
+    with pytest.raises(NetbenchError, match="are missing in .*unsent .*AttributeError: no such number"):
+        publish(results, Publication(figures="csv"), tmp_path)
+    assert {path.stem.partition("-")[0] for path in tmp_path.iterdir()} >= {"throughput", "maximum"}

@@ -180,7 +180,7 @@ ALONE = at(200_000, 150_000, 151_000, 149_000)
         ),
         (
             [*at(200_000, 150_000, 151_000), *at(200_000, 60_000, 140_000, scenario="heavy")],
-            "No significant cost of a neighbour was found. raw: too noisy to tell (n = 2).",
+            "The cost of a neighbour could not be measured. raw: too noisy to tell (n = 2).",
         ),
         (
             [

@@ -36,7 +36,7 @@ def test_it_reports_what_to_do_about_loads_that_the_sources_did_not_reach() -> N
     short = (Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "offered 3 of 4 frames/s"),)
     text = " ".join(printed(campaign([trial(stream_counts(), reasons=short)])).split())
     assert "invalid for offered-out-of-tolerance: 1 trial; the sources did not reach that load here" in text
-    assert "or for `max`, which is as much as they can" in text
+    assert "or `max`, which is as much as they can send" in text
 
 
 def test_it_shows_attempts_thrown_away() -> None:

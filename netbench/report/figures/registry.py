@@ -51,11 +51,21 @@ def figures() -> dict[str, Figure]:
 
 
 def charts_of(model: "ReportModel", names: Iterable[str] = ()) -> Iterator[NamedChart]:
-    """The charts of all figures that the results allow, or of those with these names."""
+    """The charts of all figures that the results allow, or of those with these names.
+
+    A figure of another package that fails has none, and its error is put into `model.broken_figures`.
+    """
     registered = figures()
     for name in names or registered:
-        if not registered[name].requirement(model):
-            yield from registered[name].build(model)
+        try:
+            charts = [] if registered[name].requirement(model) else list(registered[name].build(model))
+        except Exception as error:  # third-party code may raise anything; the other figures must still appear
+            package = plugins.origin(plugins.FIGURES, name)
+            if package.startswith("netbench "):
+                raise
+            model.broken_figures[name] = f"package {package} failed with {type(error).__name__}: {error}"
+        else:
+            yield from charts
 
 
 def by_setting(
