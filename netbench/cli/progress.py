@@ -147,6 +147,7 @@ class _State:
                 self.now = event.key + (f" (attempt {event.attempt})" if event.attempt != 1 else "")
             case TrialStored():
                 self.done += 1
+                self.now = "work between trials"
                 self.expected = event.expected
                 self.last = _trial(event)
                 self._ends_in(event.left_s)

@@ -95,7 +95,7 @@ def test_a_line_is_not_broken_however_narrow_the_console_seems():
 
 
 def test_a_bar_on_a_terminal():
-    text = plain(shown(started(), AGAIN, stored("invalid"), terminal=True))
+    text = plain(shown(started(), stored("invalid"), AGAIN, terminal=True))
     assert "ends about" in text
     assert f"{KEY} (attempt 2)" in text
     assert "1/4" in text
