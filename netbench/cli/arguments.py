@@ -7,7 +7,6 @@ import typer
 
 from netbench.cli import completion
 from netbench.errors import UsageError
-from netbench.model.units import parse_seconds
 
 TopologyArgument = Annotated[
     str,
@@ -64,6 +63,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def time_budget_s(text: str | None) -> float | None:
     """Return the seconds of a time budget such as `5m`, `90s` or `1h`; UsageError for other texts; None for None."""
+    from netbench.model.units import parse_seconds
+
     if text is None:
         return None
     # Users write m for minutes. Profiles do not accept it, because it could mean milliseconds there.
