@@ -11,9 +11,9 @@ from netbench.config.plugins import profile_kinds
 from netbench.config.shipped import PROFILES, find
 from netbench.errors import MissingError, UsageError
 from netbench.generators.trex.trex import Trex
+from netbench.generators.trex.trex_counts import delay_of
 from netbench.generators.trex.trex_package import no_client
 from netbench.generators.trex.trex_servers import TrexOptions
-from netbench.generators.trex.trex_streams import delay_of
 from netbench.hosts.local import LocalHost
 from netbench.model.distributions import DelayClass, SoftwareDelay
 from netbench.model.frame_mix import FrameMix

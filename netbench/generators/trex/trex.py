@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from netbench.errors import TestbedError
 from netbench.generators.base import Generator, Source
 from netbench.generators.frame_template import FrameTemplate
+from netbench.generators.trex.trex_counts import FlowCounts
 from netbench.generators.trex.trex_package import (
     BEGINS_LATER_S,
     LARGEST_FRAME,
@@ -21,7 +22,6 @@ from netbench.generators.trex.trex_package import (
     no_client,
 )
 from netbench.generators.trex.trex_servers import TrexOptions, TrexServer, TrexServers
-from netbench.generators.trex.trex_streams import FlowCounts
 from netbench.generators.worker_source import no_netbench, wait_for_end
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.requirements import Facility
