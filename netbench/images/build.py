@@ -26,19 +26,15 @@ from netbench.images.kernels import (
     select_modules,
 )
 from netbench.images.library import (
-    DEFAULT_KERNELS,
-    GUEST,
     MANIFEST,
-    PINNED_FOR,
     Image,
-    Recipe,
     content_digest,
     find_image,
     image_directory,
-    load_recipe,
     require_output,
     run_tool,
 )
+from netbench.images.recipe import DEFAULT_KERNELS, GUEST, PINNED_FOR, Recipe, load_recipe
 from netbench.signals import shielded
 
 # Reports progress in one line.

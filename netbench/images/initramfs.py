@@ -12,7 +12,8 @@ from pathlib import Path, PurePosixPath
 
 from netbench.errors import TestbedError
 from netbench.images.apt import MERGED
-from netbench.images.library import AGENT, GUEST, SHELF, Completed, Recipe, last_words, require_output, run_tool
+from netbench.images.library import SHELF, Completed, last_words, require_output, run_tool
+from netbench.images.recipe import AGENT, GUEST, Recipe
 
 _BUSYBOX = "usr/bin/busybox"
 _PYTHON_PACKAGES = "usr/lib/python3/dist-packages/"

@@ -19,9 +19,7 @@ from pathlib import Path
 from netbench.errors import MissingError, UsageError
 from netbench.images.apt import Apt, Package, package_file
 from netbench.images.library import (
-    BUILD_MODULES,
     Completed,
-    Recipe,
     content_digest,
     file_digest,
     last_words,
@@ -29,6 +27,7 @@ from netbench.images.library import (
     require_output,
     run_tool,
 )
+from netbench.images.recipe import BUILD_MODULES, Recipe
 
 MODULES = Path("usr/lib/modules")
 

@@ -9,7 +9,7 @@ import pytest
 from netbench.errors import MissingError, UsageError
 from netbench.images.apt import Apt, Package
 from netbench.images.kernels import KernelSource, add_modules, build_modules, resolve_headers, select_modules
-from netbench.images.library import load_recipe
+from netbench.images.recipe import load_recipe
 from tests.unit.image_files import ARM64_WORD, module, modules_tree
 
 pytestmark = pytest.mark.skipif(shutil.which("depmod", path="/usr/sbin:/sbin") is None, reason="apt-get install kmod")

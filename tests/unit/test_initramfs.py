@@ -9,7 +9,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.images.initramfs import _follow, _libraries, _merged, archive
-from netbench.images.library import GUEST, load_recipe
+from netbench.images.recipe import GUEST, load_recipe
 
 pytestmark = pytest.mark.skipif(shutil.which("cpio") is None, reason="needs cpio: apt-get install cpio")
 

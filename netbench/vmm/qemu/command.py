@@ -9,7 +9,7 @@ from netbench.hosts.base import Host
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.remote_code import program_command
 from netbench.hosts.trusted_code import module_command
-from netbench.images.library import load_recipe
+from netbench.images.recipe import load_recipe
 from netbench.vmm.qemu import open_nics
 
 AGENT_PORT = "netbench.agent"
