@@ -42,7 +42,7 @@ from netbench.linux.changes import (
 from netbench.linux.watchdog.journal import from_json, to_json
 from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork
 from netbench.vmm.libvirt.api import AddLibvirtDomain
-from netbench.vmm.openvz.openvz import AddContainer, AddContainerNic, StartContainer
+from netbench.vmm.openvz.container import AddContainer, AddContainerNic, StartContainer
 from netbench.vmm.xen.domain import AddDomain, PlaceVif
 from tests.unit.fakes import FakeHost
 

@@ -17,8 +17,9 @@ from netbench.model.topology_specs import CpuShares
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.vmm.base import GuestNic, GuestSpec
-from netbench.vmm.openvz import openvz
-from netbench.vmm.openvz.openvz import NEVER_RUN, AddContainer, OpenVz, OpenVzOptions, find_tool
+from netbench.vmm.openvz import container, openvz
+from netbench.vmm.openvz.container import AddContainer
+from netbench.vmm.openvz.openvz import NEVER_RUN, OpenVz, OpenVzOptions, find_tool
 from tests.openvz_stub import Stub
 from tests.unit.inputs import topology
 
@@ -158,7 +159,7 @@ def test_a_container_that_the_user_names_is_only_started_and_stopped_and_only_if
 
 def test_a_container_may_be_called_as_its_state_is(stub):
     stub.put("running", name="running")
-    assert openvz.OpenVzContainer("prlctl", "running").status(LocalHost("here", "no-run")) == (True, False)
+    assert container.OpenVzContainer("prlctl", "running").status(LocalHost("here", "no-run")) == (True, False)
 
 
 def test_a_container_that_the_user_names_must_be_there_and_keeps_its_shares(stub):
