@@ -9,7 +9,8 @@ from netbench.linux.machine import Machine
 from netbench.model.paths import PREFIX, InterfaceRef, Nic, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, PathSection, PointKind, Points, forwarding_point
 from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter, no_ipv6
-from netbench.vmm.base import Attachment, GuestNic
+from netbench.vmm.attachment import Attachment
+from netbench.vmm.base import GuestNic
 
 _VIRTUAL_NIC = CountingPoint("VMM ingress", PathSection.BEFORE, names_segment=True)
 _INGRESS_NIC = CountingPoint("guest ingress NIC", PathSection.INSIDE, direction="rx", passing=True)

@@ -19,7 +19,8 @@ from netbench.uut.forwarding import changes_in_guest, forwarding_changes, inside
 from netbench.uut.guest_links import attaching_changes, guest_mac
 from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
-from netbench.vmm.base import GuestOptions, tap
+from netbench.vmm.attachment import tap
+from netbench.vmm.base import GuestOptions
 from tests.unit.inputs import topology
 
 PATHS = stream_paths(topology(2))

@@ -9,7 +9,8 @@ from netbench.model.points import whole_path
 from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import PROBE_LIMIT_S, Assignment, Site, bring_up
 from netbench.uut.guest import ChangeInside, Guest, StartGuest
-from netbench.vmm.base import GuestOptions, RunningGuest, Vmm, tap
+from netbench.vmm.attachment import tap
+from netbench.vmm.base import GuestOptions, RunningGuest, Vmm
 from tests.unit.fakes import FakeHost, fake_ports
 from tests.unit.test_guest import FakeGuest, FakeKernel
 

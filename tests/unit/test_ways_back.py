@@ -42,7 +42,7 @@ from netbench.uut.guest_links import attaching_changes, guest_links, guest_mac, 
 from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Reference, ReferenceOptions
-from netbench.vmm.base import macvtap, tap, veth
+from netbench.vmm.attachment import macvtap, tap, veth
 from netbench.vmm.esxi.esxi import Esxi
 from netbench.vmm.esxi.options import EsxiOptions
 from tests.unit.accounts import account

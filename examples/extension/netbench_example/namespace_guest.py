@@ -10,7 +10,8 @@ from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.linux.changes import AddNamespace, Change
 from netbench.linux.proc import memory_bytes, read_process
 from netbench.model.virtualisation import Virtualisation
-from netbench.vmm.base import Attachment, GuestSpec, RunningGuest, Vmm, veth
+from netbench.vmm.attachment import Attachment, veth
+from netbench.vmm.base import GuestSpec, RunningGuest, Vmm
 
 # The namespace lives as long as this process, which prints its process id first.
 INIT = ["sh", "-c", "echo $$; exec sleep infinity"]

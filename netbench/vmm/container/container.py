@@ -23,7 +23,8 @@ from netbench.linux.requirements import Facility, Tool, require_on_host
 from netbench.model.fields import Memory
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.base import Attachment, GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm, veth
+from netbench.vmm.attachment import Attachment, veth
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
 from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, GuestByCommand, stopped_on_error
 from netbench.vmm.container.cgroups import MEMINFO, MEMORY_GROUPS, AddMemoryGroup, cgroup_procs_files, with_limit
 from netbench.vmm.container.runtime import Lxc, Podman, Root, Runtime

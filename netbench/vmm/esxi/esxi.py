@@ -20,7 +20,8 @@ from netbench.linux.requirements import Facility, Tool
 from netbench.model.documents import plain_text
 from netbench.model.paths import PREFIX, StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.base import Attachment, GuestNic, GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.attachment import Attachment
+from netbench.vmm.base import GuestNic, GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.connected_guest import ConnectedGuest
 from netbench.vmm.esxi.api import REMEDY, password, vsphere_module
 from netbench.vmm.esxi.machine import SHORT_S, AddEsxiGuest, AddEsxiNetwork, EsxiHost, on_host

@@ -23,7 +23,8 @@ from netbench.linux.changes import Change, MovePort
 from netbench.linux.requirements import Facility
 from netbench.model.fields import Memory
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.base import Attachment, GuestOptions, GuestSpec, RunningGuest, Vmm, host_mac
+from netbench.vmm.attachment import Attachment, host_mac
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.connected_guest import ConnectedGuest, GuestByCommand
 from netbench.vmm.openvz.container import AddContainer, AddContainerNic, OpenVzContainer, OpenVzTool, StartContainer
 

@@ -19,7 +19,8 @@ from netbench.linux.changes import AddRunDirectory, Change, SetUp
 from netbench.linux.requirements import IN_NETNS, ON_VETH, Facility, Feature, Probes, Requirement, Tool, require_on_host
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.base import Attachment, GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm, macvtap, on_vm, tap
+from netbench.vmm.attachment import Attachment, macvtap, tap
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm, on_vm
 from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.qemu.acceleration import Acceleration, choose, kvm_remedy, recall_kvm, try_kvm
 from netbench.vmm.qemu.command import (

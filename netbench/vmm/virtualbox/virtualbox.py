@@ -25,7 +25,8 @@ from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Chang
 from netbench.linux.requirements import Facility, Tool
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
-from netbench.vmm.base import ISOLATED, Attachment, GuestOptions, GuestSpec, RunningGuest, Vmm, host_mac, is_own_vm
+from netbench.vmm.attachment import Attachment, host_mac
+from netbench.vmm.base import ISOLATED, GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm
 from netbench.vmm.boot_disc import LOADER, disc_of
 from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, plain, troubles_in
 from netbench.vmm.qemu.options import switch

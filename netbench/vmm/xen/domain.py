@@ -16,7 +16,7 @@ from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import Change, MachineState
 from netbench.linux.changes.base import not_ours
 from netbench.model.paths import PREFIX
-from netbench.vmm.base import Attachment, host_mac
+from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.boot_disc import disc_of
 
 REMEDY = "apt-get install xen-system-amd64 and boot that; or measure inside a VM: topology lab-xen"

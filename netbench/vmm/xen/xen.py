@@ -32,7 +32,8 @@ from netbench.model.fields import Memory, Vcpus
 from netbench.model.paths import StreamPath
 from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
-from netbench.vmm.base import Attachment, GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.attachment import Attachment
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.connected_guest import ConnectedGuest, plain, stopped_on_error, troubles_in
 from netbench.vmm.xen.domain import (
     DISC,
