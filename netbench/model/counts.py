@@ -33,7 +33,7 @@ class Loss:
 
     `cause` is text for readers: a counter of drops, the points between which no counter counted them, or what may have
     dropped them; empty where the point alone identifies it. `counters` are all drop counters that counted the frames or
-    may belong to what dropped them, also those for which `cause` has no room.
+    may belong to what dropped them, also those that `cause` omits.
     """
 
     point: str
