@@ -115,19 +115,21 @@ def test_the_script_gets_what_it_takes(tmp_path):
         (tools / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/output\n')
         (tools / name).chmod(0o755)
     script = Path(virtualbox.__file__).with_name("guest.sh")
-    argv = ["sh", str(script), str(tmp_path / "own"), "g", "/d.iso", "--memory", "256"]
+    argv = ["sh", str(script), str(tmp_path / "own"), "g", "/d.iso", "500", "--memory", "256"]
     subprocess.run(argv, check=True, env={"PATH": f"{tools}:/usr/bin:/bin"})
     output = (tmp_path / "output").read_text().splitlines()
     assert output[0].startswith("mount -t tmpfs")
     assert [line.split()[1] for line in output[1:]] == [
         "createvm",
         "modifyvm",
+        "setextradata",
         "storagectl",
         "storageattach",
         "--startvm",
     ]
     assert output[2] == "VBoxManage modifyvm g --memory 256"
-    assert output[4].endswith("--medium /d.iso")
+    assert output[3] == "VBoxManage setextradata g VBoxInternal/TM/HostHzMax 500"
+    assert output[5].endswith("--medium /d.iso")
 
 
 @pytest.mark.parametrize(
@@ -164,14 +166,18 @@ def test_a_plan_names_the_pairs_its_namespace_and_the_vm():
     assert not [address for address in addresses if address.startswith("02:6e:67")]
 
 
-@pytest.mark.parametrize(("cpuinfo", "paging", "provider"), [(EMULATED, "off", "none"), ("", "on", "default")])
-def test_on_an_emulated_cpu_it_does_without_what_hangs_there(image, monkeypatch, cpuinfo, paging, provider):
+@pytest.mark.parametrize(
+    ("cpuinfo", "paging", "provider", "timer_hz"), [(EMULATED, "off", "none", "500"), ("", "on", "default", "20000")]
+)
+def test_on_an_emulated_cpu_it_does_without_what_hangs_there(image, monkeypatch, cpuinfo, paging, provider, timer_hz):
     monkeypatch.setattr(virtualbox, "find_image", lambda name: image)
     lab = Lab(*LOADER, cpuinfo=cpuinfo)
     facts = guest().start(GuestSpec("g", Path("/run/x")), lab).facts()
     assert (facts["nested_paging"], facts["paravirt_provider"]) == (paging, provider)
+    assert facts["max_timer_hz"] == timer_hz
     words = lab.spawned[0]
     assert words[words.index("--nested-paging") + 1] == paging
+    assert words[words.index("g") + 2] == timer_hz
     chosen = guest(nested_paging="on").start(GuestSpec("g", Path("/run/x")), lab).facts()
     assert chosen["nested_paging"] == "on"
 

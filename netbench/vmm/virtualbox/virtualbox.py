@@ -47,6 +47,9 @@ class VirtualBoxOptions(GuestOptions):
     With `auto`, `nested_paging` is off and `paravirt_provider` is `none` if QEMU emulates the CPU of its machine,
     because a guest would hang otherwise. Elsewhere they are `on` and `default`, VirtualBox's own. Memory is rounded to
     MiB.
+
+    A guest that is late gets more timer interrupts, to catch up (TMCalcHostTimerFrequency in VirtualBox's source). On
+    an emulated CPU these take so long that it gets even later: it may need more than ten minutes to boot.
     """
 
     nic: Literal["virtio", "82540EM"] = "virtio"
@@ -61,12 +64,18 @@ class VirtualBoxOptions(GuestOptions):
     """auto: off where the CPU of the machine is emulated, on elsewhere."""
     paravirt_provider: Literal["auto", "none", "default", "legacy", "minimal", "hyperv", "kvm"] = "auto"
     """Paravirtual interface; auto: none where the CPU of the machine is emulated, default elsewhere."""
+    max_timer_hz: Literal["auto"] | Annotated[int, Field(strict=True, ge=100)] = "auto"
+    """Limit of the timer that interrupts the guest, in Hz; auto: 500 where the CPU is emulated, 20000 elsewhere."""
     image: Annotated[str, Field(pattern=r"^[^/]+$")] = DEFAULT_IMAGE
     """Guest image."""
 
     def resolved(self, *, emulated: bool) -> "VirtualBoxOptions":
         """Return the same without `auto`, on a machine whose CPU may be `emulated`."""
-        chosen = {"nested_paging": "off" if emulated else "on", "paravirt_provider": "none" if emulated else "default"}
+        chosen = (
+            {"nested_paging": "off", "paravirt_provider": "none", "max_timer_hz": 500}
+            if emulated
+            else {"nested_paging": "on", "paravirt_provider": "default", "max_timer_hz": 20000}
+        )
         return self.model_copy(update={key: value for key, value in chosen.items() if getattr(self, key) == "auto"})
 
 
@@ -77,7 +86,7 @@ def box_command(spec: GuestSpec, options: VirtualBoxOptions, disc: str) -> list[
     directory gets the id of their common ancestor.
     """
     own = spec.directory
-    script = ["sh", str(own / SCRIPT.name), str(own), spec.name, disc]
+    script = ["sh", str(own / SCRIPT.name), str(own), spec.name, disc, str(options.max_timer_hz)]
     started = confined([*ISOLATED, *script, *_settings(spec, options)], spec.host_cpus, spec.cgroup_procs)
     return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(own / "pid"), *started]
 
@@ -302,6 +311,7 @@ class VirtualBox(Vmm):
             "cpu_cap": f"{options.cpu_cap} %",
             "nested_paging": options.nested_paging,
             "paravirt_provider": options.paravirt_provider,
+            "max_timer_hz": str(options.max_timer_hz),
         }
         disc = disc_of(image, KERNEL_WORDS, host, spec.directory)
         return VirtualBoxGuest(spec, host, options, disc, facts)
