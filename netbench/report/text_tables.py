@@ -6,7 +6,7 @@ from enum import StrEnum
 from netbench.report.blocks import Kind, Table
 from netbench.report.model import ReportModel
 from netbench.report.renderer import template
-from netbench.report.tables import TABLES
+from netbench.report.tables import EXPORTED
 
 
 class TableFormat(StrEnum):
@@ -47,9 +47,7 @@ _SPECIAL = {
 
 def exported_tables(model: ReportModel, form: TableFormat) -> Iterator[tuple[str, str]]:
     """The exported tables as text, with the names of their files."""
-    for definition in TABLES.values():
-        if definition.is_exported:
-            yield from ((table.name, text_table(form, table)) for table in definition.make(model))
+    return ((table.name, text_table(form, table)) for make in EXPORTED for table in make(model))
 
 
 def text_table(form: TableFormat, table: Table) -> str:

@@ -10,22 +10,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from textwrap import wrap
 
-from netbench.model.frame_mix import size_text
-from netbench.report.formats import (
-    at_least,
-    count,
-    kfps,
-    kfps_interval,
-    mbps,
-    mbps_interval,
-    percent,
-    percent_interval,
-)
+from netbench.report.formats import count, kfps, kfps_interval, mbps, mbps_interval, percent, percent_interval
 from netbench.report.styles import MarkerStyle
 from netbench.results.rows import GROUP_COLUMNS
 from netbench.statistics.groups import Group
-from netbench.statistics.interference import Curve, CurvePoint, RelativeMaximum
-from netbench.statistics.intervals import Interval, RatioOfMeans, statement
+from netbench.statistics.intervals import Interval
 from netbench.statistics.totals import TrialTotals
 
 Numbers = Mapping[str, str | int | float | None]
@@ -187,17 +176,6 @@ def of_interval(name: str, interval: Interval | None) -> Numbers:
     return {name: interval.mean, f"{name}_ci95": interval.half_width}
 
 
-def of_ratio(ratio: RatioOfMeans) -> Numbers:
-    """A ratio, its limits, its bound, and the reason where it is unknown."""
-    return {
-        "ratio": ratio.ratio,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
-        "bound": ratio.bound or None,
-        "unknown": ratio.why_unknown or None,
-    }
-
-
 def numbers_of_trial(trial: TrialTotals) -> Numbers:
     """The numbers of a single trial that is part of no mean."""
     spec = trial.trial.spec
@@ -246,46 +224,3 @@ def trial_tooltip(trial: TrialTotals) -> str:
         *(line for reason in reasons for line in wrap(reason, 60)),
     )
     return "\n".join(lines)
-
-
-def change_tooltip(maximum: RelativeMaximum) -> str:
-    """A maximum beside a neighbour and that of the baseline."""
-    lines = (
-        statement(maximum.ratio),
-        f"highest throughput {_at(maximum.best)}",
-        f"in {maximum.baseline} {_at(maximum.base)}",
-        *(f"{neighbour.name} {neighbour.activity}" for neighbour in maximum.best.neighbours),
-    )
-    return "\n".join(lines)
-
-
-def _at(group: Group) -> str:
-    what = f"{mbps_interval(group.maximum_mbps)} Mbit/s at {', '.join(map(str, group.maximum_loads))}"
-    return f"{at_least(what, group.is_lower_bound)}, limited by {group.limited_by}" if group.is_lower_bound else what
-
-
-def curve_tooltip(curve: Curve, point: CurvePoint) -> str:
-    """A point of an interference curve."""
-    lines = (
-        f"{mbps_interval(point.throughput_mbps)} Mbit/s, loss {percent_interval(point.loss_ratio)}",
-        f"at {curve.load} in {point.scenario}",
-        f"neighbours offered {mbps_interval(point.neighbours_offered_mbps)} Mbit/s",
-        f"neighbours' throughput {mbps_interval(point.neighbours_throughput_mbps)} Mbit/s",
-    )
-    return "\n".join(lines)
-
-
-def numbers_of_curve(curve: Curve, point: CurvePoint) -> Numbers:
-    """The numbers of a point of an interference curve."""
-    return {
-        "uut": curve.victim.uut,
-        "scenario": point.scenario,
-        "streams": curve.victim.sources,
-        "frame_size": size_text(curve.victim.frame_size),
-        "load": str(curve.load),
-        "valid_trials": point.throughput_mbps.n,
-        **of_interval("neighbour_offered_mbps", point.neighbours_offered_mbps),
-        **of_interval("neighbour_throughput_mbps", point.neighbours_throughput_mbps),
-        **of_interval("throughput_mbps", point.throughput_mbps),
-        **of_interval("loss_ratio", point.loss_ratio),
-    }

@@ -4,6 +4,7 @@ Only valid trials are averaged and connected. Suspicious and invalid trials are 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from netbench.model.frame_mix import FrameSize
 from netbench.model.verdict import Verdict
@@ -22,7 +23,6 @@ from netbench.report.figures.panels import (
     LOSS,
     OFFERED,
     THROUGHPUT,
-    LossScale,
     Panels,
     end_of_axis,
     ends_of,
@@ -31,7 +31,7 @@ from netbench.report.figures.panels import (
     rows_of_zero,
     symbol_of,
 )
-from netbench.report.figures.registry import figure_of_views, size_of_group, uut_of_group
+from netbench.report.figures.registry import figure_of_views
 from netbench.report.formats import mean
 from netbench.report.styles import GREY, SMALLEST_MARKER, MarkerStyle, Style
 from netbench.statistics.drift import outliers_of
@@ -46,12 +46,11 @@ Heights = Callable[[Interval], tuple[float, float | None, float | None]]
 
 def throughput_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Chart:
     """A panel per frame size: offered load (x) against throughput (y), a line per UUT, y = x dotted."""
-    panels = panels_of_loads(groups, styles, THROUGHPUT)
+    panels: LoadPanels = Panels(groups, styles, OFFERED, THROUGHPUT)
     for size, uut, of_uut in panels.cells:
         add_means(panels, size, uut, of_uut, "throughput_mbps", lambda interval: (interval.mean, *ends_of(interval)))
         outliers = [trial for group in of_uut if (marked := outliers_of(group)) for trial in marked.marked]
-        trials = {**not_averaged(of_uut), Verdict.VALID: outliers}
-        add_trials(panels, size, styles[uut], trials, lambda trial: trial.throughput_mbps)
+        add_trials(panels, size, styles[uut], of_uut, "throughput_mbps", float, outliers)
     for size, panel in panels.panels.items():
         marks = list(panel.marks)
         end = max(end_of_axis(mark.x for mark in marks), end_of_axis((m.y for m in marks), (m.high for m in marks)))
@@ -62,40 +61,15 @@ def throughput_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Ch
 
 def loss_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Chart:
     """A panel per frame size: loss against offered load, logarithmic with a band for zero, a line per UUT."""
-    panels = panels_of_loads(groups, styles, LOSS)
+    panels: LoadPanels = Panels(groups, styles, OFFERED, LOSS)
     for size, members in panels.members.items():
         trials = [trial.loss_ratio or 0.0 for group in members for trial in group.everything]
         scale = panels.scale_of_loss(size, [*trials, *(least_loss(group.loss_ratio) for group in members)])
         by_uut = grouped(members, lambda group: group.uut)
         for uut, row in rows_of_zero(by_uut).items():
-            _draw(panels, size, styles[uut], by_uut[uut], scale, row)
+            add_means(panels, size, uut, by_uut[uut], "loss_ratio", partial(scale.mark, row))
+            add_trials(panels, size, styles[uut], by_uut[uut], "loss_ratio", partial(scale.height, row=row))
     return panels.finished("x")
-
-
-def _draw(
-    panels: LoadPanels, size: FrameSize, style: Style, groups: Sequence[Group], scale: LossScale, row: float
-) -> None:
-    """The line and the single trials of a UUT, loss of zero in its row."""
-    add_means(
-        panels,
-        size,
-        style.uut,
-        groups,
-        "loss_ratio",
-        lambda loss: (scale.height(loss.mean, row), *scale.ends(loss, row)),
-    )
-    add_trials(
-        panels,
-        size,
-        style,
-        not_averaged(groups),
-        lambda trial: None if trial.loss_ratio is None else scale.height(trial.loss_ratio, row),
-    )
-
-
-def panels_of_loads(groups: Sequence[Group], styles: Mapping[str, Style], y_title: str) -> LoadPanels:
-    """Panels with the offered load as x axis."""
-    return Panels(groups, styles, OFFERED, y_title, key_of=size_of_group, uut_of=uut_of_group)
 
 
 def add_means(
@@ -106,38 +80,35 @@ def add_means(
     for group in groups:
         interval: Interval | None = getattr(group, quantity)
         if group.loss_ratio and group.offered_mbps and interval:
-            y, low, high = heights(interval)
             kfps = kfps_of_mix(group.frame_size, mean(group.throughput_fps))
-            numbers, ringed = numbers_of(group, *LOADS), group.saturated > 0
-            hover = group_tooltip(group)
-            marks.append(Mark(group.offered_mbps.mean, y, hover, numbers, low, high, ringed=ringed, y_kfps=kfps))
+            x, hover, numbers = group.offered_mbps.mean, group_tooltip(group), numbers_of(group, *LOADS)
+            y, low, high = heights(interval)
+            marks.append(Mark(x, y, hover, numbers, low, high, ringed=group.saturated > 0, y_kfps=kfps))
     panels.line(size, uut, sorted(marks, key=lambda mark: mark.x))
-
-
-def not_averaged(groups: Sequence[Group]) -> dict[Verdict, list[TrialTotals]]:
-    """The trials that are part of no mean."""
-    return {
-        Verdict.SUSPICIOUS: [trial for group in groups for trial in group.suspicious],
-        Verdict.INVALID: [trial for group in groups for trial in group.invalid],
-    }
 
 
 def add_trials(
     panels: LoadPanels,
     size: FrameSize,
     style: Style,
-    by_verdict: Mapping[Verdict, Sequence[TrialTotals]],
-    height: Callable[[TrialTotals], float | None],
+    groups: Sequence[Group],
+    quantity: str,
+    height: Callable[[float], float],
+    outliers: Sequence[TrialTotals] = (),
 ) -> None:
-    """A mark for each single trial with known coordinates; a valid one is marked as it is an outlier."""
+    """A mark for each trial with known coordinates that is part of no mean, and for each outlier."""
     marks = []
-    for verdict, trials in by_verdict.items():
+    for verdict, trials in (
+        (Verdict.SUSPICIOUS, [trial for group in groups for trial in group.suspicious]),
+        (Verdict.INVALID, [trial for group in groups for trial in group.invalid]),
+        (Verdict.VALID, outliers),
+    ):
         for trial in trials:
-            x, y = trial.offered_mbps, height(trial)
-            if x is not None and y is not None:
+            x, value = trial.offered_mbps, getattr(trial, quantity)
+            if x is not None and value is not None:
                 symbol, kfps = symbol_of(verdict, style.symbol), kfps_of_mix(size, trial.throughput_fps)
-                mark = Mark(x, y, trial_tooltip(trial), numbers_of_trial(trial), symbol=symbol, y_kfps=kfps)
-                marks.append(mark)
+                hover, numbers = trial_tooltip(trial), numbers_of_trial(trial)
+                marks.append(Mark(x, height(value), hover, numbers, symbol=symbol, y_kfps=kfps))
         if trials:
             text = "outlier (averaged too)" if verdict is Verdict.VALID else f"{verdict.value} trial (not averaged)"
             sign = MarkerStyle(GREY, symbol_of(verdict, "circle"), size=SMALLEST_MARKER + 2)

@@ -30,6 +30,7 @@ from netbench.report.tables.registry import (
     report_table,
     size_column,
     stream_label,
+    tables_of_views,
     uut_column,
     words,
 )
@@ -40,7 +41,9 @@ from netbench.statistics.intervals import known_interval
 from netbench.statistics.totals import ratio, total
 
 
-def _results(model: ReportModel, *, is_file: bool) -> Iterator[Table]:
+@report_table("results")
+def results(model: ReportModel, *, is_file: bool = False) -> Iterator[Table]:
+    """Means of the valid trials with their 95 % intervals, a block per frame size, for each view."""
     columns: tuple[Column[Group], ...] = (
         *((size_column(lambda group: group.frame_size),) if is_file else ()),
         uut_column(model.styles, lambda group: group.uut),
@@ -73,24 +76,18 @@ def _results(model: ReportModel, *, is_file: bool) -> Iterator[Table]:
         )
 
 
-@report_table("results", "Results", "measured trials")
-def results(model: ReportModel) -> Iterator[Table]:
-    """Means of the valid trials with their 95 % intervals, a block per frame size, for each view."""
-    return _results(model, is_file=False)
-
-
-@report_table("results-file", "Results", "measured trials", is_exported=True)
+@report_table("results-file", is_exported=True)
 def results_for_files(model: ReportModel) -> Iterator[Table]:
     """The same with a column of the frame size instead of blocks."""
-    return _results(model, is_file=True)
+    return results(model, is_file=True)
 
 
-@report_table("maximum", "Highest throughput", "measured trials", is_exported=True)
+@report_table("maximum", is_exported=True)
 def maximum(model: ReportModel) -> Iterator[Table]:
     """The highest throughput of each UUT, scenario, number of sources and frame size."""
     yield table(
         best_groups(model.groups),
-        *group_columns(model.styles, _same),
+        *group_columns(model.styles, lambda group: group),
         Column("≥", lambda group: "≥" if group.is_lower_bound else ""),
         means("Highest throughput Mbit/s", lambda group: group.maximum_mbps, mbps, mbps_spread),
         Column("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
@@ -102,16 +99,12 @@ def maximum(model: ReportModel) -> Iterator[Table]:
     )
 
 
-@report_table("lower-bounds", "Lower bounds", "a maximum that was not limited by the UUT")
+@report_table("lower-bounds")
 def lower_bounds(model: ReportModel) -> Iterator[Table]:
     """The maxima that were not limited by the UUT."""
     if limited := [group for group in model.groups if group.is_lower_bound]:
-        columns = (*group_columns(model.styles, _same), Column("Highest throughput", maximum_text))
-        yield table(limited, *columns)
-
-
-def _same(group: Group) -> Group:
-    return group
+        columns = group_columns(model.styles, lambda group: group)
+        yield table(limited, *columns, Column("Highest throughput", maximum_text))
 
 
 def maximum_text(group: Group) -> str:
@@ -120,7 +113,7 @@ def maximum_text(group: Group) -> str:
     return f"≥ {text}, not saturated: limited by {group.limited_by}" if group.is_lower_bound else text
 
 
-@report_table("skipped-loads", "Skipped, saturated", "a sweep that ended at saturation")
+@report_table("skipped-loads")
 def skipped_loads(model: ReportModel) -> Iterator[Table]:
     """The loads that were skipped because lower ones were saturated."""
     if ended := model.results.ended_sweeps:
@@ -136,12 +129,13 @@ def skipped_loads(model: ReportModel) -> Iterator[Table]:
         )
 
 
-@report_table("directions", "Directions", "a stream and its reverse")
+@report_table("directions")
 def directions_tables(model: ReportModel) -> Iterator[Table]:
     """Each direction of measurements with a stream and its reverse, for each view."""
-    columns: tuple[Column[Direction], ...] = (
-        uut_column(model.styles, lambda direction: direction.group.uut),
-        Column("Load per source", lambda direction: str(direction.group.load)),
+    return tables_of_views(
+        model,
+        directions,
+        lambda direction: direction.group,
         Column("Stream", lambda direction: stream_label(direction.stream, direction.reverse_of)),
         means("Offered Mbit/s", lambda direction: direction.offered_mbps, mbps, mbps_spread),
         means("Throughput Mbit/s", lambda direction: direction.throughput_mbps, mbps, mbps_spread),
@@ -151,11 +145,6 @@ def directions_tables(model: ReportModel) -> Iterator[Table]:
         number("Median delay, µs", lambda direction: microseconds(_median_ns(direction))),
         number("Valid", lambda direction: str(len(direction.valid))),
     )
-    for view in model.views:
-        if rows := largest_first(directions(view.groups), lambda direction: direction.group.frame_size):
-            yield table(
-                rows, *columns, css="results", block=lambda direction: block_of(direction.group), view=view.name
-            )
 
 
 def _median_ns(direction: Direction) -> float | None:
@@ -163,7 +152,7 @@ def _median_ns(direction: Direction) -> float | None:
     return mean(known_interval(time_of(counts, delay_of, lambda delay: delay.median_ns) for counts in streams))
 
 
-@report_table("mixes", "Frame mixes", "frames of several sizes in one stream")
+@report_table("mixes")
 def mixes(model: ReportModel) -> Iterator[Table]:
     """The composition of each mix."""
     sizes = (*(group.frame_size for group in model.groups), *(search.frame_size for search in model.results.searches))
@@ -177,7 +166,7 @@ def mixes(model: ReportModel) -> Iterator[Table]:
         )
 
 
-@report_table("mix-sizes", "Frames by size", "frames of several sizes in one stream")
+@report_table("mix-sizes")
 def mix_sizes(model: ReportModel) -> Iterator[Table]:
     """The frames of each size of a mix, summed over the streams of its valid trials."""
     rows = [
