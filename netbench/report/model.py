@@ -52,20 +52,12 @@ class PublishedPaper:
     tables: Mapping[int, PublishedTable]
     notes: Mapping[str, str]
 
-    def on_figure(self, number: int) -> str:
-        """The paper's remark on a figure; empty without one."""
-        return self.notes.get(f"figure {number}", "")
-
-    def on_table(self, number: int) -> str:
-        """The remarks on a table: its subject, and the statement in the paper's text."""
-        return f"{self.tables[number].about} {self.notes.get(f'table {number}', '')}".strip()
-
 
 @cache
 def schlosser2011() -> PublishedPaper:
     """Schlosser, Duelli, Goll 2011, DOI 10.1007/978-3-642-20757-0_31: its Tables 1, 2 and 3."""
-    text = files("netbench.report.published_data").joinpath("schlosser2011.yaml").read_text(encoding="utf-8")
-    data = yaml_value(text)
+    file = files("netbench.report.published_data").joinpath("schlosser2011.yaml")
+    data = yaml_value(file.read_text(encoding="utf-8"))
     source = data["source"]
     return PublishedPaper(
         citation=f"{', '.join(source['authors'])}: {source['title']}. {source['published']}.",

@@ -118,7 +118,7 @@ def _streams_without(note: str, refused: dict[str, int]) -> list[Block]:
 
 def _found_by_paper(model: ReportModel, figure: int) -> list[Block]:
     """The findings of the paper on its figure, folded; nothing without a paper."""
-    return [Folded("What the paper found", [Note(model.paper.on_figure(figure))])] if model.paper else []
+    return [Folded("What the paper found", [Note(model.paper.notes[f"figure {figure}"])])] if model.paper else []
 
 
 def _as_figure(model: ReportModel, number: int) -> list[Block]:
@@ -218,7 +218,8 @@ def _beside(measured: Table, model: ReportModel, published: PublishedTable | Non
     if paper is None or published is None or published.sources != sources:
         return [measured]
     columns = "; ".join(f"{name}: {meaning}" for name, meaning in published.columns.items())
-    text = sentence("notes.columns_of_paper", columns=columns, notes=paper.on_table(published.number))
+    notes = f"{published.about} {paper.notes.get(f'table {published.number}', '')}".strip()
+    text = sentence("notes.columns_of_paper", columns=columns, notes=notes)
     return [Grid([[measured], [published_table(published)]], "beside"), Note(text)]
 
 

@@ -21,8 +21,7 @@ class TableFormat(StrEnum):
         return {TableFormat.MARKDOWN: ".md", TableFormat.LATEX: ".tex"}[self]
 
 
-# How columns are aligned to the left and to the right, and the characters that are special or that fonts may lack.
-_LEFT_AND_RIGHT = {TableFormat.MARKDOWN: ("---", "---:"), TableFormat.LATEX: ("l", "r")}
+# The characters that are special, or that fonts may lack.
 _SPECIAL = {
     TableFormat.MARKDOWN: {"|": "\\|", "\n": " "},
     TableFormat.LATEX: {
@@ -55,7 +54,8 @@ def text_table(form: TableFormat, table: Table) -> str:
 
     LaTeX needs the package booktabs, and text that is UTF-8.
     """
-    special, (left, right) = str.maketrans(_SPECIAL[form]), _LEFT_AND_RIGHT[form]
+    special = str.maketrans(_SPECIAL[form])
+    left, right = ("---", "---:") if form is TableFormat.MARKDOWN else ("l", "r")
     text = template(f"table{form.suffix}").render(
         caption=table.caption.translate(special),
         titles=[column.title.translate(special) for column in table.columns],

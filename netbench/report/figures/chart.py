@@ -8,14 +8,12 @@ The numbers have the names of `export --aggregate`.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from textwrap import wrap
 
-from netbench.report.formats import count, kfps, kfps_interval, mbps, mbps_interval, percent, percent_interval
+from netbench.report.formats import count, kfps_interval, mbps, mbps_interval, percent_interval
 from netbench.report.styles import MarkerStyle
 from netbench.results.rows import GROUP_COLUMNS
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
-from netbench.statistics.totals import TrialTotals
 
 Numbers = Mapping[str, str | int | float | None]
 """The numbers behind a mark, under the column names of exports."""
@@ -176,25 +174,8 @@ def of_interval(name: str, interval: Interval | None) -> Numbers:
     return {name: interval.mean, f"{name}_ci95": interval.half_width}
 
 
-def numbers_of_trial(trial: TrialTotals) -> Numbers:
-    """The numbers of a single trial that is part of no mean."""
-    spec = trial.trial.spec
-    return {
-        "uut": spec.uut,
-        "scenario": spec.scenario,
-        "streams": len(spec.streams),
-        "frame_size": spec.frame_size if isinstance(spec.frame_size, int) else None,
-        "frame_mix": None if isinstance(spec.frame_size, int) else str(spec.frame_size),
-        "load": str(spec.load),
-        "offered_mbps": trial.offered_mbps,
-        "throughput_mbps": trial.throughput_mbps,
-        "loss_ratio": trial.loss_ratio,
-        "verdict": trial.trial.verdict.value,
-        "repetition": spec.repetition,
-    }
-
-
-def _each(load: str, sources: int) -> str:
+def load_text(load: str, sources: int) -> str:
+    """The load, and the number of sources if there are several."""
     return f"{load} each from {sources} sources" if sources > 1 else load
 
 
@@ -205,22 +186,9 @@ def group_tooltip(group: Group) -> str:
     lines = [
         f"{mbps_interval(group.throughput_mbps)} Mbit/s = {kfps_interval(group.throughput_fps)} kfps",
         f"offered {mbps_interval(group.offered_mbps)} Mbit/s = {kfps_interval(group.offered_fps)} kfps",
-        f"intended {_each(str(group.load), group.sources)} = {mbps(group.intended_mbps)} Mbit/s",
+        f"intended {load_text(str(group.load), group.sources)} = {mbps(group.intended_mbps)} Mbit/s",
         f"loss {percent_interval(group.loss_ratio)}, unsent {percent_interval(group.unsent_ratio)}",
         f"{count(len(group.valid), 'valid trial')}{f', {group.saturated} saturated' if group.saturated else ''}"
         + (f"; left out: {', '.join(left_out)}" if left_out else ""),
     ]
-    return "\n".join(lines)
-
-
-def trial_tooltip(trial: TrialTotals) -> str:
-    """A single trial: its numbers, and the reasons of its verdict."""
-    spec = trial.trial.spec
-    reasons = [f"{reason.kind.value}: {reason.detail}" for reason in trial.trial.reasons]
-    lines = (
-        f"{trial.trial.verdict.value}, repetition {spec.repetition} at {_each(str(spec.load), len(spec.streams))}",
-        f"{mbps(trial.throughput_mbps)} Mbit/s = {kfps(trial.throughput_fps)} kfps, loss {percent(trial.loss_ratio)}",
-        f"offered {mbps(trial.offered_mbps)} Mbit/s = {kfps(trial.offered_fps)} kfps",
-        *(line for reason in reasons for line in wrap(reason, 60)),
-    )
     return "\n".join(lines)

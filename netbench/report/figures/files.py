@@ -120,9 +120,12 @@ def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) 
     def is_wanted(item: Group | SearchResult) -> bool:
         return (not uuts or item.uut in uuts) and (not sizes or _text_of(item.frame_size) in sizes)
 
-    searches = {name: tuple(filter(is_wanted, getattr(results, name))) for name in ("searches", "maxima_searches")}
-    groups = tuple(filter(is_wanted, model.groups))
-    return replace(model, results=replace(results, **searches), groups=groups, blocks={})
+    chosen = replace(
+        results,
+        searches=tuple(filter(is_wanted, results.searches)),
+        maxima_searches=tuple(filter(is_wanted, results.maxima_searches)),
+    )
+    return replace(model, results=chosen, groups=tuple(filter(is_wanted, model.groups)), blocks={})
 
 
 def _text_of(size: FrameSize) -> str:

@@ -10,7 +10,6 @@ from typing import Generic, TypeVar
 
 from netbench.model.frame_mix import FrameMix, FrameSize, frames_text, rising
 from netbench.model.units import l1_bits
-from netbench.model.verdict import Verdict
 from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, Guide, LegendEntry, Mark, Panel
 from netbench.report.styles import GREY, SMALLEST_MARKER, MarkerStyle, Style, emulation_note
 from netbench.statistics.groups import grouped
@@ -236,11 +235,6 @@ class Panels(Generic[Key, Item]):
                 axis.is_rate = "Mbit/s" in axis.title and panel.kfps_per_mbps is not None
         self.chart.legend.sort(key=lambda entry: not isinstance(entry.style, Style))
         return self.chart
-
-
-def symbol_of(verdict: Verdict, symbol: str) -> str:
-    """The symbol of a single trial: hollow when suspicious, a cross when invalid, hollow with a dot for an outlier."""
-    return {Verdict.SUSPICIOUS: f"{symbol}-open", Verdict.INVALID: "x", Verdict.VALID: f"{symbol}-open-dot"}[verdict]
 
 
 def _is_wide(panel: Panel) -> bool:

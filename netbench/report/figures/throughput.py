@@ -5,20 +5,11 @@ Only valid trials are averaged and connected. Suspicious and invalid trials are 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from textwrap import wrap
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_mix import FrameMix, FrameSize
 from netbench.model.verdict import Verdict
-from netbench.report.figures.chart import (
-    LOADS,
-    Chart,
-    Form,
-    Guide,
-    Mark,
-    group_tooltip,
-    numbers_of,
-    numbers_of_trial,
-    trial_tooltip,
-)
+from netbench.report.figures.chart import LOADS, Chart, Form, Guide, Mark, Numbers, group_tooltip, load_text, numbers_of
 from netbench.report.figures.panels import (
     LOSS,
     OFFERED,
@@ -29,10 +20,9 @@ from netbench.report.figures.panels import (
     kfps_of_mix,
     least_loss,
     rows_of_zero,
-    symbol_of,
 )
 from netbench.report.figures.registry import figure_of_views
-from netbench.report.formats import mean
+from netbench.report.formats import kfps, mbps, mean, percent
 from netbench.report.styles import GREY, SMALLEST_MARKER, MarkerStyle, Style
 from netbench.statistics.drift import outliers_of
 from netbench.statistics.groups import Group, grouped
@@ -80,10 +70,10 @@ def add_means(
     for group in groups:
         interval: Interval | None = getattr(group, quantity)
         if group.loss_ratio and group.offered_mbps and interval:
-            kfps = kfps_of_mix(group.frame_size, mean(group.throughput_fps))
+            y_kfps = kfps_of_mix(group.frame_size, mean(group.throughput_fps))
             x, hover, numbers = group.offered_mbps.mean, group_tooltip(group), numbers_of(group, *LOADS)
             y, low, high = heights(interval)
-            marks.append(Mark(x, y, hover, numbers, low, high, ringed=group.saturated > 0, y_kfps=kfps))
+            marks.append(Mark(x, y, hover, numbers, low, high, ringed=group.saturated > 0, y_kfps=y_kfps))
     panels.line(size, uut, sorted(marks, key=lambda mark: mark.x))
 
 
@@ -106,14 +96,43 @@ def add_trials(
         for trial in trials:
             x, value = trial.offered_mbps, getattr(trial, quantity)
             if x is not None and value is not None:
-                symbol, kfps = symbol_of(verdict, style.symbol), kfps_of_mix(size, trial.throughput_fps)
-                hover, numbers = trial_tooltip(trial), numbers_of_trial(trial)
-                marks.append(Mark(x, height(value), hover, numbers, symbol=symbol, y_kfps=kfps))
+                marks.append(_mark(trial, x, height(value), _symbol(verdict, style.symbol)))
         if trials:
             text = "outlier (averaged too)" if verdict is Verdict.VALID else f"{verdict.value} trial (not averaged)"
-            sign = MarkerStyle(GREY, symbol_of(verdict, "circle"), size=SMALLEST_MARKER + 2)
+            sign = MarkerStyle(GREY, _symbol(verdict, "circle"), size=SMALLEST_MARKER + 2)
             panels.in_legend(text, sign, Form.POINTS)
     panels.points(size, style.uut, marks)
+
+
+def _symbol(verdict: Verdict, symbol: str) -> str:
+    """The symbol of a single trial: hollow when suspicious, a cross when invalid, hollow with a dot for an outlier."""
+    return {Verdict.SUSPICIOUS: f"{symbol}-open", Verdict.INVALID: "x", Verdict.VALID: f"{symbol}-open-dot"}[verdict]
+
+
+def _mark(totals: TrialTotals, x: float, y: float, symbol: str) -> Mark:
+    """A single trial: its numbers, and the reasons of its verdict."""
+    trial, spec = totals.trial, totals.trial.spec
+    numbers: Numbers = {
+        "uut": spec.uut,
+        "scenario": spec.scenario,
+        "streams": len(spec.streams),
+        "frame_size": None if isinstance(spec.frame_size, FrameMix) else spec.frame_size,
+        "frame_mix": str(spec.frame_size) if isinstance(spec.frame_size, FrameMix) else None,
+        "load": str(spec.load),
+        "offered_mbps": totals.offered_mbps,
+        "throughput_mbps": totals.throughput_mbps,
+        "loss_ratio": totals.loss_ratio,
+        "verdict": trial.verdict.value,
+        "repetition": spec.repetition,
+    }
+    load, rate = load_text(str(spec.load), len(spec.streams)), totals.throughput_fps
+    lines = (
+        f"{trial.verdict.value}, repetition {spec.repetition} at {load}",
+        f"{mbps(totals.throughput_mbps)} Mbit/s = {kfps(rate)} kfps, loss {percent(totals.loss_ratio)}",
+        f"offered {mbps(totals.offered_mbps)} Mbit/s = {kfps(totals.offered_fps)} kfps",
+        *(line for reason in trial.reasons for line in wrap(f"{reason.kind.value}: {reason.detail}", 60)),
+    )
+    return Mark(x, y, "\n".join(lines), numbers, symbol=symbol, y_kfps=kfps_of_mix(spec.frame_size, rate))
 
 
 THROUGHPUT_FIGURE = figure_of_views("throughput", "Offered load and throughput", throughput_chart)

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from statistics import fmean
 
 from netbench.model.distributions import SoftwareDelay
-from netbench.model.frame_mix import rising, size_text
+from netbench.model.frame_mix import size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report.blocks import Column, Table, table
 from netbench.report.formats import UNKNOWN, frames, mean, microseconds, rough_percent
 from netbench.report.model import ReportModel
-from netbench.report.tables.registry import number, report_table, tables_of_groups, uut_column, words
+from netbench.report.tables.registry import largest_first, number, report_table, tables_of_groups, uut_column, words
 from netbench.statistics.delay_and_order import (
     FrameOrder,
     ReadSpread,
@@ -103,9 +103,8 @@ def order(model: ReportModel) -> Iterator[Table]:
     """Reordering, duplicates and loss runs by UUT and frame size."""
     by_cell = grouped(judged(model), lambda trial: (trial.spec.uut, trial.spec.frame_size))
     uuts = list(model.styles)
-    largest = sorted(by_cell.items(), key=lambda item: rising(item[0][1]), reverse=True)
-    in_order = sorted(largest, key=lambda item: uuts.index(item[0][0]))
-    rows = [(uut, size, order) for (uut, size), trials in in_order if (order := order_of(trials)) is not None]
+    in_order = sorted(largest_first(by_cell, lambda cell: cell[1]), key=lambda cell: uuts.index(cell[0]))
+    rows = [(uut, size, order) for uut, size in in_order if (order := order_of(by_cell[uut, size])) is not None]
     if rows:
         yield table(
             rows,

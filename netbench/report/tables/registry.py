@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
 from netbench.report.blocks import Cell, Column, Kind, Table, table
 from netbench.report.formats import mbps, mean
 from netbench.report.model import ReportModel, uut_cell
 from netbench.report.styles import Style
+from netbench.statistics.compared_cells import ComparedCell
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
+from netbench.statistics.search_comparison import Searched
 
 Item = TypeVar("Item")
 Make = Callable[[ReportModel], Iterable[Table]]
@@ -70,13 +72,15 @@ def size_column(size_of: Callable[[Item], FrameSize]) -> Column[Item]:
     return number("Frame size", lambda item: size_text(size_of(item), " B"))
 
 
-def group_columns(styles: Mapping[str, Style], group_of: Callable[[Item], Group]) -> tuple[Column[Item], ...]:
-    """UUT, scenario, sources and frame size of a group."""
+def place_columns(
+    styles: Mapping[str, Style], place_of: Callable[[Any], Group | ComparedCell | Searched] = lambda item: item
+) -> tuple[Column[Any], ...]:
+    """UUT, scenario, sources and frame size of a measurement, by default the item itself."""
     return (
-        uut_column(styles, lambda item: group_of(item).uut),
-        Column("Scenario", lambda item: group_of(item).scenario),
-        number("Sources", lambda item: str(group_of(item).sources)),
-        size_column(lambda item: group_of(item).frame_size),
+        uut_column(styles, lambda item: place_of(item).uut),
+        Column("Scenario", lambda item: place_of(item).scenario),
+        number("Sources", lambda item: str(place_of(item).sources)),
+        size_column(lambda item: place_of(item).frame_size),
     )
 
 

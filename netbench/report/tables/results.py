@@ -23,10 +23,10 @@ from netbench.report.formats import (
 from netbench.report.model import ReportModel
 from netbench.report.tables.registry import (
     block_of,
-    group_columns,
     largest_first,
     means,
     number,
+    place_columns,
     report_table,
     size_column,
     stream_label,
@@ -87,7 +87,7 @@ def maximum(model: ReportModel) -> Iterator[Table]:
     """The highest throughput of each UUT, scenario, number of sources and frame size."""
     yield table(
         best_groups(model.groups),
-        *group_columns(model.styles, lambda group: group),
+        *place_columns(model.styles),
         Column("≥", lambda group: "≥" if group.is_lower_bound else ""),
         means("Highest throughput Mbit/s", lambda group: group.maximum_mbps, mbps, mbps_spread),
         Column("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
@@ -103,8 +103,7 @@ def maximum(model: ReportModel) -> Iterator[Table]:
 def lower_bounds(model: ReportModel) -> Iterator[Table]:
     """The maxima that were not limited by the UUT."""
     if limited := [group for group in model.groups if group.is_lower_bound]:
-        columns = group_columns(model.styles, lambda group: group)
-        yield table(limited, *columns, Column("Highest throughput", maximum_text))
+        yield table(limited, *place_columns(model.styles), Column("Highest throughput", maximum_text))
 
 
 def maximum_text(group: Group) -> str:
@@ -169,33 +168,25 @@ def mixes(model: ReportModel) -> Iterator[Table]:
 @report_table("mix-sizes")
 def mix_sizes(model: ReportModel) -> Iterator[Table]:
     """The frames of each size of a mix, summed over the streams of its valid trials."""
-    rows = [
-        (group, size)
-        for group in model.groups
-        if group.valid and isinstance(group.frame_size, FrameMix)
-        for size in group.frame_size.sizes
-    ]
-    if rows:
+    with_size = ((group, group.frame_size) for group in model.groups if group.valid)
+    sent, lost = "sent_frames", "lost_frames"
+    if rows := [(group, size) for group, mix in with_size if isinstance(mix, FrameMix) for size in mix.sizes]:
         yield table(
             rows,
-            uut_column(model.styles, lambda row: row[0].uut),
-            Column("Scenario", lambda row: row[0].scenario),
-            number("Sources", lambda row: str(row[0].sources)),
+            *place_columns(model.styles, lambda row: row[0])[:-1],  # without the mix, which blocks have as heading
             Column("Load per source", lambda row: str(row[0].load)),
             number("Frame size", lambda row: f"{row[1]:,} B"),
-            number("Sent", lambda row: frames(_of_size(*row, "sent_frames"))),
-            number("Received", lambda row: frames(_of_size(*row, "received_frames"))),
-            number("Lost", lambda row: frames(_of_size(*row, "lost_frames"))),
-            number(
-                "of sent",
-                lambda row: rough_percent(ratio(_of_size(*row, "lost_frames"), _of_size(*row, "sent_frames"))),
-            ),
+            number("Sent", lambda row: frames(_of_size(row, sent))),
+            number("Received", lambda row: frames(_of_size(row, "received_frames"))),
+            number("Lost", lambda row: frames(_of_size(row, lost))),
+            number("of sent", lambda row: rough_percent(ratio(_of_size(row, lost), _of_size(row, sent)))),
             block=lambda row: str(row[0].frame_size),
         )
 
 
-def _of_size(group: Group, size: int, quantity: str) -> int | None:
+def _of_size(row: tuple[Group, int], quantity: str) -> int | None:
     """The sum of a quantity of the frames of one size; None where a stream does not know it."""
+    group, size = row
     streams = [stream for trial in group.valid for stream in trial.streams]
     by_size = [{} if stream is None else {entry.size: entry for entry in stream.by_size or ()} for stream in streams]
     return total(getattr(counts.get(size), quantity, None) for counts in by_size)

@@ -7,7 +7,7 @@ from netbench.report.blocks import Column, Table, table
 from netbench.report.formats import change, kfps, mean, time_unit
 from netbench.report.model import ReportModel
 from netbench.report.stability import boots_words, drift_an_hour_words, drift_words, first_trials_words, p_of
-from netbench.report.tables.registry import group_columns, number, report_table, size_column, uut_column, words
+from netbench.report.tables.registry import number, place_columns, report_table, size_column, uut_column, words
 from netbench.statistics.drift import Residual, Steadiness, outliers_of
 from netbench.statistics.groups import grouped
 from netbench.statistics.totals import TrialTotals
@@ -51,7 +51,7 @@ def outliers(model: ReportModel) -> Iterator[Table]:
     if cells := [cell for group in model.groups if (cell := outliers_of(group)) is not None]:
         yield table(
             cells,
-            *group_columns(model.styles, lambda cell: cell.group),
+            *place_columns(model.styles, lambda cell: cell.group),
             Column("Load per source", lambda cell: str(cell.group.load)),
             Column(
                 "Repetitions marked",
