@@ -52,6 +52,14 @@ class PublishedPaper:
     tables: Mapping[int, PublishedTable]
     notes: Mapping[str, str]
 
+    def on_figure(self, number: int) -> str:
+        """The paper's remark on a figure; empty without one."""
+        return self.notes.get(f"figure {number}", "")
+
+    def on_table(self, number: int) -> str:
+        """The remarks on a table: its subject, and the statement in the paper's text."""
+        return f"{self.tables[number].about} {self.notes.get(f'table {number}', '')}".strip()
+
 
 @cache
 def schlosser2011() -> PublishedPaper:
@@ -119,17 +127,17 @@ class ReportModel:
     @cached_property
     def maxima(self) -> tuple[RelativeMaximum, ...]:
         """The maxima beside neighbours, relative to those without."""
-        return tuple(relative_maxima(self.groups))
+        return relative_maxima(self.groups)
 
     @cached_property
     def curves(self) -> tuple[Curve, ...]:
         """The results of UUTs by the load of their neighbours."""
-        return tuple(curves(self.groups))
+        return curves(self.groups)
 
     @cached_property
     def steadiness(self) -> tuple[Steadiness, ...]:
         """The stability of each UUT; empty for a campaign of searches."""
-        return () if self.results.searches else tuple(steadiness_of(self.groups))
+        return () if self.results.searches else steadiness_of(self.groups)
 
     @cached_property
     def trials(self) -> tuple[TrialResult, ...]:

@@ -118,7 +118,7 @@ def _streams_without(note: str, refused: dict[str, int]) -> list[Block]:
 
 def _found_by_paper(model: ReportModel, figure: int) -> list[Block]:
     """The findings of the paper on its figure, folded; nothing without a paper."""
-    return [Folded("What the paper found", [Note(model.paper.notes[f"figure {figure}"])])] if model.paper else []
+    return [Folded("What the paper found", [Note(model.paper.on_figure(figure))])] if model.paper else []
 
 
 def _as_figure(model: ReportModel, number: int) -> list[Block]:
@@ -218,8 +218,7 @@ def _beside(measured: Table, model: ReportModel, published: PublishedTable | Non
     if paper is None or published is None or published.sources != sources:
         return [measured]
     columns = "; ".join(f"{name}: {meaning}" for name, meaning in published.columns.items())
-    notes = f"{published.about} {paper.notes.get(f'table {published.number}', '')}".strip()
-    text = sentence("notes.columns_of_paper", columns=columns, notes=notes)
+    text = sentence("notes.columns_of_paper", columns=columns, notes=paper.on_table(published.number))
     return [Grid([[measured], [published_table(published)]], "beside"), Note(text)]
 
 
@@ -405,10 +404,10 @@ def _rfc2544(model: ReportModel) -> Sections:
     rows = tested(model.results.searches)
     if not rows:
         return
-    parts = [
-        (heading, [part for title, table in test_tables(members, model) for part in (Heading(title, 4), table)])
-        for heading, members in by_streams(rows).items()
-    ]
+    parts = []
+    for heading, members in by_streams(rows).items():
+        blocks = [part for title, table in test_tables(members, model) for part in (Heading(title, 4), table)]
+        parts.append((heading, blocks))
     warnings = (warning for warning in model.results.warnings if warning.kind is WarningKind.NOT_AS_RFC_2544)
     deviations = [("", warning.text) for warning in warnings]
     yield section(

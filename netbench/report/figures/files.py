@@ -41,13 +41,7 @@ _MARKERS = {
     "x": "x",
     "": "",
 }
-_DASHES: dict[str, Any] = {
-    "solid": "-",
-    "dash": (0, (5, 2)),
-    "dashdot": "-.",
-    "longdash": (0, (8, 2)),
-    "dot": ":",
-}
+_DASHES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 2)), "dashdot": "-.", "longdash": (0, (8, 2)), "dot": ":"}
 _HATCHES = {"": "", "/": "////", "\\": "\\\\\\\\", "x": "xxxx"}
 _SETTINGS: dict[Any, Any] = {
     "text.parse_math": False,
@@ -162,8 +156,7 @@ def picture(chart: Chart, form: FigureFormat, options: FileOptions = FileOptions
 
 def _draw(axes: "Axes", panel: Panel) -> None:
     axes.set_title(panel.title, loc="left", fontsize=_FONT, fontweight="bold")
-    axes.set_xlabel(panel.x.title)
-    axes.set_ylabel(panel.y.title)
+    axes.set(xlabel=panel.x.title, ylabel=panel.y.title)
     axes.grid(axis="y" if panel.x.categories else "both", color=on_paper("var(--grid)"), linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
