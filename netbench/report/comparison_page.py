@@ -11,7 +11,7 @@ from netbench.model.verdict import CampaignWarning
 from netbench.report import figures
 from netbench.report.blocks import Block, Bullets, Choice, Folded, Heading, Note, Option, Section, section, under_titles
 from netbench.report.comparison import Compared, gate_advice, gate_words, how_searches_compare, how_tested
-from netbench.report.figures.comparison import InTime, highest_charts, started, trend_charts, trends
+from netbench.report.figures.comparison import highest_charts, started, trend_charts, trends
 from netbench.report.formats import count, sentence
 from netbench.report.renderer import PageContent, rendered
 from netbench.report.sections import warning_bullets
@@ -183,13 +183,13 @@ def _trend(model: _ComparisonModel) -> Iterator[Section]:
     if len(model.sides) <= 2:
         return
     in_time = [
-        InTime(campaign, started(results.manifest.get("started")))
+        (started(results.manifest.get("started")), campaign)
         for campaign, (_, results) in zip(model.sides, model.campaigns, strict=True)
     ]
     blocks: list[Block] = []
-    if unknown := [dated.campaign.name for dated in in_time if dated.started is None]:
+    if unknown := [campaign.name for start, campaign in in_time if start is None]:
         blocks.append(Note(sentence("notes.unknown_start", names=", ".join(unknown))))
-    cells = trends(in_time)
+    cells = trends((start, campaign) for start, campaign in in_time if start is not None)
     if by_load := grouped(cells, lambda cell: str(cell.place.load or "Highest throughput")):
         options = [Option(f"trend-{number}", load) for number, load in enumerate(by_load)]
         charts = [

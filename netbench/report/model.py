@@ -64,8 +64,8 @@ class PublishedPaper:
 @cache
 def schlosser2011() -> PublishedPaper:
     """Schlosser, Duelli, Goll 2011, DOI 10.1007/978-3-642-20757-0_31: its Tables 1, 2 and 3."""
-    text = files("netbench.report.published_data").joinpath("schlosser2011.yaml").read_text(encoding="utf-8")
-    data = yaml_value(text)
+    file = files("netbench.report.published_data").joinpath("schlosser2011.yaml")
+    data = yaml_value(file.read_text(encoding="utf-8"))
     source = data["source"]
     return PublishedPaper(
         citation=f"{', '.join(source['authors'])}: {source['title']}. {source['published']}.",
@@ -127,17 +127,17 @@ class ReportModel:
     @cached_property
     def maxima(self) -> tuple[RelativeMaximum, ...]:
         """The maxima beside neighbours, relative to those without."""
-        return tuple(relative_maxima(self.groups))
+        return relative_maxima(self.groups)
 
     @cached_property
     def curves(self) -> tuple[Curve, ...]:
         """The results of UUTs by the load of their neighbours."""
-        return tuple(curves(self.groups))
+        return curves(self.groups)
 
     @cached_property
     def steadiness(self) -> tuple[Steadiness, ...]:
         """The stability of each UUT; empty for a campaign of searches."""
-        return () if self.results.searches else tuple(steadiness_of(self.groups))
+        return () if self.results.searches else steadiness_of(self.groups)
 
     @cached_property
     def trials(self) -> tuple[TrialResult, ...]:

@@ -86,8 +86,12 @@ def packed(content: str) -> Markup:
     if len(content) < _PACKED_FROM:
         return Markup(content)
     text = json.dumps(_PACKED.sub(_unpacked, str(content)), ensure_ascii=False)
-    data = b64encode(gzip.compress(text.encode(errors="surrogatepass"), 6, mtime=0)).decode()
-    return Markup(f'<script type="application/gzip">{data}</script>')
+    return Markup(f'<script type="application/gzip">{gzipped(text)}</script>')
+
+
+def gzipped(text: str) -> str:
+    """Text compressed for a page, whose script unpacks it."""
+    return b64encode(gzip.compress(text.encode(errors="surrogatepass"), 6, mtime=0)).decode()
 
 
 def _unpacked(match: re.Match[str]) -> str:

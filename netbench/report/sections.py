@@ -405,9 +405,9 @@ def _rfc2544(model: ReportModel) -> Sections:
     if not rows:
         return
     parts = []
-    for (scenario, sources), members in by_streams(rows).items():
+    for heading, members in by_streams(rows).items():
         blocks = [part for title, table in test_tables(members, model) for part in (Heading(title, 4), table)]
-        parts.append((f"{scenario}, {count(sources, 'source')}", blocks))
+        parts.append((heading, blocks))
     warnings = (warning for warning in model.results.warnings if warning.kind is WarningKind.NOT_AS_RFC_2544)
     deviations = [("", warning.text) for warning in warnings]
     yield section(
@@ -477,7 +477,7 @@ def _environment(model: ReportModel) -> Sections:
     state = Environment.of(manifest)
     command = manifest.get("command")
     words = [str(word) for word in command] if isinstance(command, list | tuple) else []
-    text = sentence("notes.no_setting_changed" if state.after else "notes.no_after")
+    text = sentence("notes.no_setting_changed" if state.is_finished else "notes.no_after")
     if changed := state.changed:
         names = ", ".join(map(".".join, changed))
         text = sentence("notes.settings_changed", settings=count(len(changed), "setting"), names=names)

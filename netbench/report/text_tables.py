@@ -6,7 +6,7 @@ from enum import StrEnum
 from netbench.report.blocks import Kind, Table
 from netbench.report.model import ReportModel
 from netbench.report.renderer import template
-from netbench.report.tables import TABLES
+from netbench.report.tables import EXPORTED
 
 
 class TableFormat(StrEnum):
@@ -21,8 +21,7 @@ class TableFormat(StrEnum):
         return {TableFormat.MARKDOWN: ".md", TableFormat.LATEX: ".tex"}[self]
 
 
-# How columns are aligned to the left and to the right, and the characters that are special or that fonts may lack.
-_LEFT_AND_RIGHT = {TableFormat.MARKDOWN: ("---", "---:"), TableFormat.LATEX: ("l", "r")}
+# The characters that are special, or that fonts may lack.
 _SPECIAL = {
     TableFormat.MARKDOWN: {"|": "\\|", "\n": " "},
     TableFormat.LATEX: {
@@ -47,9 +46,7 @@ _SPECIAL = {
 
 def exported_tables(model: ReportModel, form: TableFormat) -> Iterator[tuple[str, str]]:
     """The exported tables as text, with the names of their files."""
-    for definition in TABLES.values():
-        if definition.is_exported:
-            yield from ((table.name, text_table(form, table)) for table in definition.make(model))
+    return ((table.name, text_table(form, table)) for make in EXPORTED for table in make(model))
 
 
 def text_table(form: TableFormat, table: Table) -> str:
@@ -57,7 +54,8 @@ def text_table(form: TableFormat, table: Table) -> str:
 
     LaTeX needs the package booktabs, and text that is UTF-8.
     """
-    special, (left, right) = str.maketrans(_SPECIAL[form]), _LEFT_AND_RIGHT[form]
+    special = str.maketrans(_SPECIAL[form])
+    left, right = ("---", "---:") if form is TableFormat.MARKDOWN else ("l", "r")
     text = template(f"table{form.suffix}").render(
         caption=table.caption.translate(special),
         titles=[column.title.translate(special) for column in table.columns],

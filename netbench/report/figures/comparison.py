@@ -1,13 +1,14 @@
 """The figures of a comparison: the highest throughput of each campaign, and cells over time."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
 
-from netbench.model.frame_mix import frames_text, rising
-from netbench.model.units import l1_bits
+from netbench.model.frame_mix import FrameSize, frames_text, rising
 from netbench.report.figures.chart import Chart, Form, Mark, numbers_of
-from netbench.report.figures.panels import THROUGHPUT, Panels, end_of_axis, ends_of
+from netbench.report.figures.panels import THROUGHPUT, Panels, end_of_axis, ends_of, kfps_per_mbps
 from netbench.report.figures.registry import NamedChart, by_setting
 from netbench.report.formats import at_least, count, mbps, mbps_interval
 from netbench.report.styles import Style
@@ -21,19 +22,11 @@ Highest = Mapping[str, Mapping[ComparedCell, Group]]
 
 
 @dataclass(frozen=True, slots=True)
-class InTime:
-    """A campaign and its start; None where its manifest has no start."""
-
-    campaign: Campaign
-    started: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class CellTrend:
-    """A cell over time: its group in each campaign that has it, by start of the campaign."""
+    """A cell over time: its group in each campaign that has it, behind the start and the name of the campaign."""
 
     place: ComparedCell
-    points: tuple[tuple[InTime, Group], ...]
+    points: tuple[tuple[datetime, str, Group], ...]
 
 
 def started(text: object) -> datetime | None:
@@ -45,19 +38,19 @@ def started(text: object) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def trends(campaigns: Sequence[InTime]) -> tuple[CellTrend, ...]:
+def trends(campaigns: Iterable[tuple[datetime, Campaign]]) -> tuple[CellTrend, ...]:
     """The cells that at least two of the campaigns have, those of the highest throughput over common loads first."""
-    in_order = sorted((dated for dated in campaigns if dated.started), key=lambda dated: dated.started or datetime.min)
-    by_place = [{place_of(group): group for group in dated.campaign.groups} for dated in in_order]
-    measured = [groups.keys() | dated.campaign.skipped for groups, dated in zip(by_place, in_order, strict=True)]
+    in_order = sorted(campaigns, key=lambda dated: dated[0])
+    by_place = [{place_of(group): group for group in campaign.groups} for _, campaign in in_order]
+    measured = [groups.keys() | campaign.skipped for groups, (_, campaign) in zip(by_place, in_order, strict=True)]
     shared = set.intersection(*map(set, measured)) if measured else set()
-    maxima = [maxima_over(dated.campaign.groups, shared) for dated in in_order]
+    maxima = [maxima_over(campaign.groups, shared) for _, campaign in in_order]
     cells = []
     for sides in (maxima, by_place):
         for place in dict.fromkeys(place for groups in sides for place in groups):
             points = tuple(
-                (dated, groups[place])
-                for dated, groups in zip(in_order, sides, strict=True)
+                (start, campaign.name, groups[place])
+                for (start, campaign), groups in zip(in_order, sides, strict=True)
                 if place in groups and groups[place].throughput_mbps
             )
             if len(points) > 1:
@@ -72,19 +65,19 @@ def trend_charts(cells: Sequence[CellTrend], styles: Mapping[str, Style], name: 
 
 def _trend_chart(cells: Sequence[CellTrend], styles: Mapping[str, Style]) -> Chart:
     """A panel per scenario, number of sources and frame size: throughput by start of the campaign, a line per UUT."""
-    panels = Panels(
-        sorted(cells, key=lambda trend: rising(trend.place.frame_size)),
-        styles,
-        "Start of the campaign (UTC)",
-        THROUGHPUT,
-        key_of=lambda trend: _panel_title(trend.place),
-        uut_of=lambda trend: trend.place.uut,
-    )
+
+    def title_of(trend: CellTrend) -> str:
+        place = trend.place
+        return f"{place.scenario}, {count(place.sources, 'source')}, {frames_text(place.frame_size)}"
+
+    smallest_first = sorted(cells, key=lambda trend: rising(trend.place.frame_size))
+    x_title, uut_of = "Start of the campaign (UTC)", attrgetter("place.uut")
+    panels = Panels(smallest_first, styles, x_title, THROUGHPUT, key_of=title_of, uut_of=uut_of)
     for title, uut, trends_of_uut in panels.cells:
         for trend in trends_of_uut:
             panels.line(title, uut, list(_points(trend)))
     for title, panel in panels.panels.items():
-        panel.kfps_per_mbps = 1000 / l1_bits(panels.members[title][0].place.frame_size)
+        panel.kfps_per_mbps = kfps_per_mbps(panels.members[title][0].place.frame_size)
         panel.x.is_time = True
         marks = list(panel.marks)
         times = [mark.x for mark in marks]
@@ -98,36 +91,27 @@ def _trend_chart(cells: Sequence[CellTrend], styles: Mapping[str, Style]) -> Cha
 
 
 def _points(trend: CellTrend) -> Iterator[Mark]:
-    for when, group in trend.points:
-        if (throughput := group.throughput_mbps) is not None and when.started is not None:
-            numbers = {
-                "campaign": when.campaign.name,
-                "started": f"{when.started:%Y-%m-%dT%H:%M:%SZ}",
-                **numbers_of(group, "throughput_mbps"),
-            }
-            hover = f"{when.campaign.name}: {_tooltip(group)}"
-            yield Mark(when.started.timestamp(), throughput.mean, hover, numbers, *ends_of(throughput))
+    for start, campaign, group in trend.points:
+        if throughput := group.throughput_mbps:
+            identity = {"campaign": campaign, "started": f"{start:%Y-%m-%dT%H:%M:%SZ}"}
+            numbers = {**identity, **numbers_of(group, "throughput_mbps")}
+            hover = f"{campaign}: {_tooltip(group)}"
+            yield Mark(start.timestamp(), throughput.mean, hover, numbers, *ends_of(throughput))
 
 
 def highest_charts(
     campaigns: Sequence[Campaign], highest: Highest, styles: Mapping[str, Style]
 ) -> Iterator[NamedChart]:
     """The highest throughput of each campaign, a chart for each setting of UUTs."""
-
-    def draw(places: Sequence[ComparedCell], styles: Mapping[str, Style]) -> Chart:
-        return _highest_chart(campaigns, highest, places, styles)
-
     places = list(dict.fromkeys(place for cells in highest.values() for place in cells))
-    return by_setting(places, lambda place: place.uut, styles, draw, "most")
+    return by_setting(places, lambda place: place.uut, styles, partial(_highest_chart, campaigns, highest), "most")
 
 
 def _highest_chart(
     campaigns: Sequence[Campaign], highest: Highest, places: Sequence[ComparedCell], styles: Mapping[str, Style]
 ) -> Chart:
     """A panel per frame size: the highest throughput of each UUT, a bar per campaign."""
-    panels = Panels(
-        places, styles, "", THROUGHPUT, key_of=lambda place: place.frame_size, uut_of=lambda place: place.uut
-    )
+    panels: Panels[FrameSize, ComparedCell] = Panels(places, styles, "", THROUGHPUT)
     category_of = {place: _category(place, places, styles) for place in places}
     categories = list(dict.fromkeys(category_of.values()))
     panels.categories(categories)
@@ -153,10 +137,6 @@ def _bar(x: int, category: str, campaign: str, group: Group | None) -> Mark | No
 
 def _tooltip(group: Group) -> str:
     return f"{mbps_interval(group.throughput_mbps)} Mbit/s at {group.load}, {count(len(group.valid), 'valid trial')}"
-
-
-def _panel_title(place: ComparedCell) -> str:
-    return f"{place.scenario}, {count(place.sources, 'source')}, {frames_text(place.frame_size)}"
 
 
 def _category(place: ComparedCell, places: Sequence[ComparedCell], styles: Mapping[str, Style]) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from netbench.report.figures.chart import Chart, Form, Mark, Numbers, numbers_of, of_interval
-from netbench.report.figures.panels import ends_of
+from netbench.report.figures.panels import OFFERED, Panels, ends_of
 from netbench.report.figures.registry import figure_of_views
-from netbench.report.figures.throughput import panels_of_loads
+from netbench.report.figures.throughput import LoadPanels
 from netbench.report.formats import mean, microseconds
 from netbench.report.styles import GREY, MarkerStyle, Style
 from netbench.report.tables.delay import has_delay
@@ -26,7 +26,7 @@ _DASHES = {"median": "", "p999": "dot"}  # empty: the dash of the UUT
 
 def delay_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Chart:
     """A panel per frame size: median (solid) and 99.9 % (dotted) of delay against offered load, a line per UUT each."""
-    panels = panels_of_loads(groups, styles, "Delay [ms]")
+    panels: LoadPanels = Panels(groups, styles, OFFERED, "Delay [ms]")
     for size, uut, of_uut in panels.cells:
         for name, dash in _DASHES.items():
             marks = [

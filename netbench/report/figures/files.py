@@ -41,13 +41,7 @@ _MARKERS = {
     "x": "x",
     "": "",
 }
-_DASHES: dict[str, Any] = {
-    "solid": "-",
-    "dash": (0, (5, 2)),
-    "dashdot": "-.",
-    "longdash": (0, (8, 2)),
-    "dot": ":",
-}
+_DASHES: dict[str, Any] = {"solid": "-", "dash": (0, (5, 2)), "dashdot": "-.", "longdash": (0, (8, 2)), "dot": ":"}
 _HATCHES = {"": "", "/": "////", "\\": "\\\\\\\\", "x": "xxxx"}
 _SETTINGS: dict[Any, Any] = {
     "text.parse_math": False,
@@ -95,9 +89,8 @@ def write_figures(
         try:
             import matplotlib  # noqa: F401, PLC0415 - optional
         except ImportError:
-            raise MissingError(
-                "figures as SVG, PDF or PNG need matplotlib; add it with: pip install 'netbench[figures]'"
-            ) from None
+            how = "add it with: pip install 'netbench[figures]'"
+            raise MissingError(f"figures as SVG, PDF or PNG need matplotlib; {how}") from None
     written = []
     for named in charts_of(model):
         for form in formats:
@@ -116,18 +109,17 @@ def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) 
         ("--sizes", sizes, [_text_of(item.frame_size) for item in items]),
     ):
         if unknown := [name for name in wanted if name not in known]:
-            choices = ", ".join(dict.fromkeys(known))
-            raise UsageError(f"{option}: there is no {unknown[0]!r}; choose from {choices}")
+            raise UsageError(f"{option}: there is no {unknown[0]!r}; choose from {', '.join(dict.fromkeys(known))}")
 
     def is_wanted(item: Group | SearchResult) -> bool:
         return (not uuts or item.uut in uuts) and (not sizes or _text_of(item.frame_size) in sizes)
 
-    wanted_results = replace(
+    chosen = replace(
         results,
         searches=tuple(filter(is_wanted, results.searches)),
         maxima_searches=tuple(filter(is_wanted, results.maxima_searches)),
     )
-    return replace(model, results=wanted_results, groups=tuple(filter(is_wanted, model.groups)), blocks={})
+    return replace(model, results=chosen, groups=tuple(filter(is_wanted, model.groups)), blocks={})
 
 
 def _text_of(size: FrameSize) -> str:
@@ -164,16 +156,15 @@ def picture(chart: Chart, form: FigureFormat, options: FileOptions = FileOptions
 
 def _draw(axes: "Axes", panel: Panel) -> None:
     axes.set_title(panel.title, loc="left", fontsize=_FONT, fontweight="bold")
-    axes.set_xlabel(panel.x.title)
-    axes.set_ylabel(panel.y.title)
+    axes.set(xlabel=panel.x.title, ylabel=panel.y.title)
     axes.grid(axis="y" if panel.x.categories else "both", color=on_paper("var(--grid)"), linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     if panel.band:
         axes.axhspan(*panel.band, color=on_paper("var(--shade)"), zorder=0)
     for guide in panel.guides:
-        xs = [float("nan") if point is None else _at(panel.x, point[0]) for point in guide.points]
-        ys = [float("nan") if point is None else point[1] for point in guide.points]
+        points = [point or (float("nan"), float("nan")) for point in guide.points]
+        xs, ys = [_at(panel.x, x) for x, _ in points], [y for _, y in points]
         axes.plot(xs, ys, color=on_paper(GREY), linestyle=":", linewidth=_LINE)
     bars = [series for series in panel.series if series.form is Form.BARS]
     stacked: dict[float, float] = {}
@@ -211,18 +202,10 @@ def _draw_bars(axes: "Axes", panel: Panel, series: ChartSeries, which: tuple[int
     axes.bar(xs, [mark.y for mark in series.marks], width=0.92 * share, zorder=2, **_fill(series.style))
     _draw_intervals(axes, xs, series.marks, on_paper(INK))
     upright = several * len(panel.x.categories) > 4
+    style: dict[str, Any] = {"rotation": 90 if upright else 0, "ha": "center", "va": "bottom", "fontsize": _SMALL}
     for x, mark in zip(xs, series.marks, strict=True):
-        top = max(mark.y, mark.high or mark.y)
-        axes.annotate(
-            mark.text,
-            (x, min(top, panel.y.high)),
-            xytext=(0, 2),
-            textcoords="offset points",
-            rotation=90 if upright else 0,
-            ha="center",
-            va="bottom",
-            fontsize=_SMALL,
-        )
+        top = (x, min(max(mark.y, mark.high or mark.y), panel.y.high))
+        axes.annotate(mark.text, top, xytext=(0, 2), textcoords="offset points", **style)
 
 
 def _draw_stack(axes: "Axes", series: ChartSeries, stacked: dict[float, float]) -> None:
@@ -244,8 +227,9 @@ def _set_axis(axes: "Axes", axis: Axis, letter: str, values: Iterable[float]) ->
     from matplotlib.dates import DateFormatter  # noqa: PLC0415
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter  # noqa: PLC0415
 
-    drawn = axes.xaxis if letter == "x" else axes.yaxis
-    limit = axes.set_xlim if letter == "x" else axes.set_ylim
+    drawn, limit, scale = (
+        (axes.xaxis, axes.set_xlim, axes.set_xscale) if letter == "x" else (axes.yaxis, axes.set_ylim, axes.set_yscale)
+    )
     if axis.categories:
         longest = max(map(len, axis.categories))
         upright = longest * len(axis.categories) > 40
@@ -261,7 +245,7 @@ def _set_axis(axes: "Axes", axis: Axis, letter: str, values: Iterable[float]) ->
         drawn.set_ticks([at for at, _ in axis.ticks], [text for _, text in axis.ticks])
     else:
         if axis.logarithmic:
-            (axes.set_xscale if letter == "x" else axes.set_yscale)("log")
+            scale("log")
             positive = [value for value in values if value > 0]
             least = axis.low if axis.low > 0 else max(0.7 * min(positive, default=axis.high / 10), axis.high / 1e4)
             limit(least, axis.high * 1.05)
@@ -308,9 +292,8 @@ def _sign(entry: LegendEntry) -> "Artist":
         return Patch(label=entry.name, **_fill(entry.style))
     dash: Any = ":" if entry.form is None else "" if entry.form is Form.POINTS else _DASHES[entry.style.dash]
     marker = {} if entry.form is None else _marker_styles(entry.style, entry.style.symbol, ringed=entry.ringed)[0]
-    return Line2D(
-        [], [], color=on_paper(entry.style.colour), linestyle=dash, linewidth=_LINE, label=entry.name, **marker
-    )
+    look = {"color": on_paper(entry.style.colour), "linestyle": dash, "linewidth": _LINE, **marker}
+    return Line2D([], [], label=entry.name, **look)
 
 
 def _csv(chart: Chart) -> bytes:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import size_text
+from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult, SearchState
 from netbench.report.figures.chart import Chart, Mark, Numbers
 from netbench.report.figures.panels import Panels, end_of_axis
 from netbench.report.figures.registry import Figure, by_part
-from netbench.report.formats import count, kfps
+from netbench.report.formats import kfps
 from netbench.report.styles import Style
-from netbench.report.tables.searches import bounds_text, remark
+from netbench.report.tables.searches import bounds_text, remark, sources_text
 from netbench.statistics.groups import grouped
 
 
@@ -20,14 +20,7 @@ def highest_loads_chart(searches: Sequence[SearchResult], styles: Mapping[str, S
     For repeated searches, the bar ends at the lowest bound and the whisker at the highest.
     """
     goals = list(dict.fromkeys(search.goal for search in searches))
-    panels = Panels(
-        searches,
-        styles,
-        "",
-        "Highest load [kfps of each stream]",
-        key_of=lambda search: search.frame_size,
-        uut_of=lambda search: search.uut,
-    )
+    panels: Panels[FrameSize, SearchResult] = Panels(searches, styles, "", "Highest load [kfps of each stream]")
     panels.chart.intervals = "search bounds, from the lower to the upper one"
     panels.categories(goals)
     for size, members in panels.members.items():
@@ -72,9 +65,7 @@ FIGURE = Figure(
     "Highest loads",
     lambda model: "" if _drawable(model.results) else "no search found a bound",
     lambda model: by_part(
-        _drawable(model.results),
-        lambda search: (search.scenario, len(search.streams)),
-        lambda search: f"{search.scenario}, {count(len(search.streams), 'source')}",
+        grouped(_drawable(model.results), sources_text),
         lambda search: search.uut,
         model.styles,
         highest_loads_chart,

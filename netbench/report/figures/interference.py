@@ -3,23 +3,15 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netbench.model.frame_mix import FrameSize, rising, size_text
-from netbench.report.figures.chart import (
-    Chart,
-    Mark,
-    change_tooltip,
-    curve_tooltip,
-    numbers_of,
-    numbers_of_curve,
-    of_ratio,
-)
+from netbench.report.figures.chart import Chart, Mark, Numbers, numbers_of, of_interval
 from netbench.report.figures.panels import LOSS, THROUGHPUT, Panels, end_of_axis, ends_of, least_loss, rows_of_zero
 from netbench.report.figures.registry import Draw, Figure, NamedChart, by_setting
-from netbench.report.formats import bounded, count
+from netbench.report.formats import at_least, bounded, count, mbps_interval, percent_interval
 from netbench.report.model import ReportModel, baselines
 from netbench.report.styles import Style
-from netbench.statistics.groups import grouped
-from netbench.statistics.interference import Curve, RelativeMaximum
-from netbench.statistics.intervals import Unknown
+from netbench.statistics.groups import Group, grouped
+from netbench.statistics.interference import Curve, CurvePoint, RelativeMaximum
+from netbench.statistics.intervals import Unknown, statement
 
 _HIGHEST = 150  # percent: the upper end of an interval that stretches an axis
 
@@ -27,13 +19,9 @@ _HIGHEST = 150  # percent: the upper end of an interval that stretches an axis
 def relative_chart(maxima: Sequence[RelativeMaximum], styles: Mapping[str, Style]) -> Chart:
     """A panel per scenario: the highest throughput by frame size, in percent of the baseline's, a bar per UUT."""
     sizes = sorted({maximum.victim.frame_size for maximum in maxima}, key=rising)
+    y_title = f"Highest throughput [% of {baselines(maxima)}]"
     panels = Panels(
-        maxima,
-        styles,
-        "Frame size [bytes]",
-        f"Highest throughput [% of {baselines(maxima)}]",
-        key_of=lambda maximum: maximum.scenario,
-        uut_of=lambda maximum: maximum.victim.uut,
+        maxima, styles, "Frame size [bytes]", y_title, key_of=lambda maximum: maximum.scenario, uut_of=_uut_of
     )
     panels.chart.intervals = "95 % interval of the ratio"
     panels.categories([size_text(size) for size in sizes])
@@ -48,34 +36,46 @@ def relative_chart(maxima: Sequence[RelativeMaximum], styles: Mapping[str, Style
 
 
 def _bar(x: int, maximum: RelativeMaximum) -> Mark | None:
-    if (ratio := maximum.ratio.ratio) is None:
+    ratio = maximum.ratio
+    if ratio.ratio is None:
         return None
-    low, high = maximum.ratio.low, maximum.ratio.high
     ends: tuple[float | None, float | None] = (None, None)
-    if low is not None and high is not None:
-        ends = (100 * low, 100 * high)
+    if ratio.low is not None and ratio.high is not None:
+        ends = (100 * ratio.low, 100 * ratio.high)
     numbers = {
         **numbers_of(maximum.best, "throughput_mbps"),
         "baseline": maximum.baseline,
-        **of_ratio(maximum.ratio),
+        "ratio": ratio.ratio,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+        "bound": ratio.bound or None,
+        "unknown": ratio.why_unknown or None,
     }
-    doubt = " ?" if maximum.ratio.unknown in (Unknown.TOO_FEW, Unknown.BASE_MAY_BE_ZERO) else ""
-    text = bounded(f"{100 * ratio:.0f}{doubt}", maximum.ratio)
-    return Mark(x, 100 * ratio, change_tooltip(maximum), numbers, *ends, text=text)
+    lines = (
+        statement(ratio),
+        f"highest throughput {_at(maximum.best)}",
+        f"in {maximum.baseline} {_at(maximum.base)}",
+        *(f"{neighbour.name} {neighbour.activity}" for neighbour in maximum.best.neighbours),
+    )
+    doubt = " ?" if ratio.unknown in (Unknown.TOO_FEW, Unknown.BASE_MAY_BE_ZERO) else ""
+    text = bounded(f"{100 * ratio.ratio:.0f}{doubt}", ratio)
+    return Mark(x, 100 * ratio.ratio, "\n".join(lines), numbers, *ends, text=text)
+
+
+def _at(group: Group) -> str:
+    what = f"{mbps_interval(group.maximum_mbps)} Mbit/s at {', '.join(map(str, group.maximum_loads))}"
+    return f"{at_least(what, group.is_lower_bound)}, limited by {group.limited_by}" if group.is_lower_bound else what
+
+
+def _uut_of(item: RelativeMaximum | Curve) -> str:
+    return item.victim.uut
 
 
 def _charts(model: ReportModel, maxima: Iterable[RelativeMaximum], name: str) -> Iterator[NamedChart]:
     by_sources = sorted(grouped(maxima, lambda maximum: maximum.victim.sources).items())
     for sources, members in by_sources:
         heading = count(sources, "source") if len(by_sources) > 1 else ""
-        yield from by_setting(
-            members,
-            lambda maximum: maximum.victim.uut,
-            model.styles,
-            relative_chart,
-            f"{name}-{sources}",
-            heading=heading,
-        )
+        yield from by_setting(members, _uut_of, model.styles, relative_chart, f"{name}-{sources}", heading=heading)
 
 
 def _forwarding(model: ReportModel) -> list[RelativeMaximum]:
@@ -101,16 +101,7 @@ def curve_chart(curves: Sequence[Curve], styles: Mapping[str, Style]) -> Chart:
     panels = _curve_panels(curves, styles, THROUGHPUT)
     for size, uut, of_uut in panels.cells:
         for curve in of_uut:
-            marks = [
-                Mark(
-                    point.neighbours_offered_mbps.mean,
-                    point.throughput_mbps.mean,
-                    curve_tooltip(curve, point),
-                    numbers_of_curve(curve, point),
-                    *ends_of(point.throughput_mbps),
-                )
-                for point in curve.points
-            ]
+            marks = [_mark(curve, p, p.throughput_mbps.mean, *ends_of(p.throughput_mbps)) for p in curve.points]
             panels.line(size, uut, marks)
     return panels.finished("y")
 
@@ -122,31 +113,38 @@ def curve_of_loss_chart(curves: Sequence[Curve], styles: Mapping[str, Style]) ->
         scale = panels.scale_of_loss(size, [least_loss(p.loss_ratio) for curve in members for p in curve.points])
         rows = rows_of_zero(curve.victim.uut for curve in members)
         for curve in members:
-            row = rows[curve.victim.uut]
-            marks = [
-                Mark(
-                    point.neighbours_offered_mbps.mean,
-                    scale.height(loss.mean, row),
-                    curve_tooltip(curve, point),
-                    numbers_of_curve(curve, point),
-                    *scale.ends(loss, row),
-                )
-                for point in curve.points
-                if (loss := point.loss_ratio)
-            ]
+            row, known = rows[curve.victim.uut], ((p, p.loss_ratio) for p in curve.points if p.loss_ratio)
+            marks = [_mark(curve, point, *scale.mark(row, loss)) for point, loss in known]
             panels.line(size, curve.victim.uut, marks)
     return panels.finished()
 
 
-def _curve_panels(curves: Sequence[Curve], styles: Mapping[str, Style], y_title: str) -> Panels[FrameSize, Curve]:
-    panels: Panels[FrameSize, Curve] = Panels(
-        curves,
-        styles,
-        "Offered to the neighbours [Mbit/s, L1]",
-        y_title,
-        key_of=lambda curve: curve.victim.frame_size,
-        uut_of=lambda curve: curve.victim.uut,
+def _mark(curve: Curve, point: CurvePoint, y: float, low: float | None, high: float | None) -> Mark:
+    offered, forwarded = point.neighbours_offered_mbps, point.neighbours_throughput_mbps
+    numbers: Numbers = {
+        "uut": curve.victim.uut,
+        "scenario": point.scenario,
+        "streams": curve.victim.sources,
+        "frame_size": size_text(curve.victim.frame_size),
+        "load": str(curve.load),
+        "valid_trials": point.throughput_mbps.n,
+        **of_interval("neighbour_offered_mbps", offered),
+        **of_interval("neighbour_throughput_mbps", forwarded),
+        **of_interval("throughput_mbps", point.throughput_mbps),
+        **of_interval("loss_ratio", point.loss_ratio),
+    }
+    lines = (
+        f"{mbps_interval(point.throughput_mbps)} Mbit/s, loss {percent_interval(point.loss_ratio)}",
+        f"at {curve.load} in {point.scenario}",
+        f"neighbours offered {mbps_interval(offered)} Mbit/s",
+        f"neighbours' throughput {mbps_interval(forwarded)} Mbit/s",
     )
+    return Mark(offered.mean, y, "\n".join(lines), numbers, low, high)
+
+
+def _curve_panels(curves: Sequence[Curve], styles: Mapping[str, Style], y_title: str) -> Panels[FrameSize, Curve]:
+    x_title = "Offered to the neighbours [Mbit/s, L1]"
+    panels = Panels(curves, styles, x_title, y_title, key_of=lambda curve: curve.victim.frame_size, uut_of=_uut_of)
     for size, members in panels.members.items():
         end = end_of_axis(point.neighbours_offered_mbps.mean for curve in members for point in curve.points)
         panels.scale(size, [-end / 50, end])
@@ -157,15 +155,9 @@ def _curve_charts(model: ReportModel, draw: Draw[Curve], name: str, what: str) -
     by_sources = sorted(grouped(model.curves, lambda curve: curve.victim.sources).items())
     for sources, members in by_sources:
         for place, (disturbance, alike) in enumerate(grouped(members, lambda curve: curve.disturbance).items()):
-            heading = f"{count(sources, 'source')}, " if len(by_sources) > 1 else ""
-            yield from by_setting(
-                alike,
-                lambda curve: curve.victim.uut,
-                model.styles,
-                draw,
-                f"{name}-{sources}-{place}",
-                heading=f"{heading}{what}; neighbours: {disturbance}",
-            )
+            only = f"{count(sources, 'source')}, " if len(by_sources) > 1 else ""
+            heading = f"{only}{what}; neighbours: {disturbance}"
+            yield from by_setting(alike, _uut_of, model.styles, draw, f"{name}-{sources}-{place}", heading=heading)
 
 
 def _requires_curves(model: ReportModel) -> str:

@@ -1,12 +1,13 @@
 """The loss curve of a UUT split by where the frames were lost."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
-from netbench.model.frame_mix import size_text
+from netbench.model.frame_mix import FrameSize, size_text
 from netbench.report.figures.chart import Chart, Form, Mark, Numbers
 from netbench.report.figures.panels import LOSS, Panels
 from netbench.report.figures.registry import Figure, NamedChart, requires_trials
-from netbench.report.formats import count, frames, mbps, rough_percent
+from netbench.report.formats import count, frames, mbps, mean, rough_percent
 from netbench.report.model import ReportModel
 from netbench.report.styles import PLACES, MarkerStyle, Style
 from netbench.statistics.groups import Group, grouped
@@ -34,14 +35,9 @@ def loss_by_place_chart(outcomes: Sequence[GroupOutcome], styles: Mapping[str, S
     suspicious trials only is marked with a `?`.
     """
     lossy_sizes = {outcome.group.frame_size for outcome in outcomes if outcome.drops}
-    panels = Panels(
-        sorted((outcome for outcome in outcomes if outcome.group.frame_size in lossy_sizes), key=_offered),
-        styles,
-        _LOADS,
-        LOSS,
-        key_of=lambda outcome: outcome.group.frame_size,
-        uut_of=lambda outcome: outcome.group.uut,
-    )
+    lossy = sorted((outcome for outcome in outcomes if outcome.group.frame_size in lossy_sizes), key=_offered)
+    key_of, uut_of = attrgetter("group.frame_size"), attrgetter("group.uut")
+    panels: Panels[FrameSize, GroupOutcome] = Panels(lossy, styles, _LOADS, LOSS, key_of=key_of, uut_of=uut_of)
     drops = {drop.place: drop for outcome in outcomes for drop in outcome.drops}
     places = [drops[place] for place in sorted(drops)]
     for size, members in panels.members.items():
@@ -50,12 +46,8 @@ def loss_by_place_chart(outcomes: Sequence[GroupOutcome], styles: Mapping[str, S
         loads = (mbps(_offered(outcome)) + (" ?" if outcome.doubtful else "") for outcome in members)
         panels.panels[size].x.categories = tuple(loads)
         for place, style in place_styles(places).items():
-            marks = [
-                _mark(x, outcome, drop)
-                for x, outcome in enumerate(members)
-                for drop in outcome.drops
-                if drop.place == place
-            ]
+            at_loads = ((x, outcome, drop) for x, outcome in enumerate(members) for drop in outcome.drops)
+            marks = [_mark(x, outcome, drop) for x, outcome, drop in at_loads if drop.place == place]
             panels.series(size, _name(drops[place]), style, Form.STACK, marks)
     return panels.finished()
 
@@ -89,11 +81,10 @@ def _mark(x: int, outcome: GroupOutcome, drop: PlaceLoss) -> Mark:
 
 def _offered(outcome: GroupOutcome) -> float:
     """Mbit/s (L1), the mean over the trials that make up the outcome."""
-    group = outcome.group
-    offered = (
-        known_interval(trial.offered_mbps for trial in group.suspicious) if outcome.doubtful else group.offered_mbps
-    )
-    return 0.0 if offered is None else offered.mean
+    offered, suspicious = outcome.group.offered_mbps, outcome.group.suspicious
+    if outcome.doubtful:
+        offered = known_interval(trial.offered_mbps for trial in suspicious)
+    return mean(offered) or 0.0
 
 
 def _name(drop: PlaceLoss) -> str:

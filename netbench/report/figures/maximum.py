@@ -2,17 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 
+from netbench.model.frame_mix import FrameSize
 from netbench.report.figures.chart import LOADS, Chart, Mark, group_tooltip, numbers_of
 from netbench.report.figures.panels import THROUGHPUT, Panels, ends_of, kfps_of_mix
-from netbench.report.figures.registry import (
-    Figure,
-    NamedChart,
-    by_setting,
-    requires_trials,
-    size_of_group,
-    uut_of_group,
-)
+from netbench.report.figures.registry import Figure, NamedChart, by_setting, requires_trials
 from netbench.report.formats import at_least, count, mean
 from netbench.report.model import ReportModel
 from netbench.report.styles import Style
@@ -29,14 +24,12 @@ def maximum_chart(groups: Sequence[Group], styles: Mapping[str, Style], *, by_sc
     categories = list(dict.fromkeys(map(category, in_order)))
     best = {(group.uut, group.frame_size, category(group)): group for group in best_groups(groups)}
     x_title = "" if by_scenario else "Number of sources"
-    panels = Panels(groups, styles, x_title, THROUGHPUT, key_of=size_of_group, uut_of=uut_of_group)
+    panels: Panels[FrameSize, Group] = Panels(groups, styles, x_title, THROUGHPUT)
     panels.categories(categories)
     for size, uut, of_uut in panels.cells:
         tried = grouped(of_uut, category)
-        places = enumerate(categories)
-        panels.bars(
-            size, uut, [_bar(x, best.get((uut, size, name)), tried[name]) for x, name in places if name in tried]
-        )
+        bars = (_bar(x, best.get((uut, size, name)), tried[name]) for x, name in enumerate(categories) if name in tried)
+        panels.bars(size, uut, bars)
     return panels.finished("y")
 
 
@@ -56,18 +49,18 @@ def _bar(x: int, group: Group | None, tried: Sequence[Group]) -> Mark:
 
 def _build(model: ReportModel) -> Iterator[NamedChart]:
     """By number of sources where a scenario has several, and by scenario where there are several."""
-    groups = model.groups
+    groups, uut_of = model.groups, attrgetter("uut")
     scenarios = grouped(groups, lambda group: group.scenario)
     alone = len(scenarios) == 1
     for place, (scenario, members) in enumerate(scenarios.items()):
         if alone or len({group.sources for group in members}) > 1:
             name, heading = ("maximum", "") if alone else (f"maximum-{place}", scenario)
-            yield from by_setting(members, uut_of_group, model.styles, maximum_chart, name, heading=heading)
+            yield from by_setting(members, uut_of, model.styles, maximum_chart, name, heading=heading)
     if not alone:
         fewest = min(group.sources for group in groups)
         beside = [group for group in groups if group.sources == fewest]
         draw, heading = partial(maximum_chart, by_scenario=True), f"By scenario, {count(fewest, 'source')}"
-        yield from by_setting(beside, uut_of_group, model.styles, draw, "maximum-scenarios", heading=heading)
+        yield from by_setting(beside, uut_of, model.styles, draw, "maximum-scenarios", heading=heading)
 
 
 FIGURE = Figure("maximum", "Highest throughput", requires_trials, _build)

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import floor, log10
+from operator import attrgetter
 from string import ascii_lowercase
 from typing import Generic, TypeVar
 
 from netbench.model.frame_mix import FrameMix, FrameSize, frames_text, rising
 from netbench.model.units import l1_bits
-from netbench.model.verdict import Verdict
 from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, Guide, LegendEntry, Mark, Panel
 from netbench.report.styles import GREY, SMALLEST_MARKER, MarkerStyle, Style, emulation_note
 from netbench.statistics.groups import grouped
@@ -71,6 +71,10 @@ class LossScale:
         below = self.height(max(0.0, loss.mean - loss.half_width), row)
         return min(here, below), max(here, above)
 
+    def mark(self, row: float, loss: Interval) -> tuple[float, float | None, float | None]:
+        """The height of a loss, and those of the ends of its interval."""
+        return self.height(loss.mean, row), *self.ends(loss, row)
+
     def ticks(self) -> tuple[tuple[float, str], ...]:
         """Heights and labels, in percent, of zero and of the decades."""
         decades = range(self.lowest, 1)
@@ -107,8 +111,13 @@ def kfps_of_mix(size: FrameSize, fps: float | None) -> float | None:
     return fps / 1000 if fps is not None and isinstance(size, FrameMix) else None
 
 
+def kfps_per_mbps(size: FrameSize) -> float:
+    """The thousand frames/s of this size in a Mbit/s (L1)."""
+    return 1000 / l1_bits(size)
+
+
 class Panels(Generic[Key, Item]):
-    """A chart with a panel for each key of some items: frame sizes rise, names keep their order.
+    """A chart with a panel for each key of some items, by default their frame size: sizes rise, names keep their order.
 
     Draw the `cells`, then call `finished`. The chart itself names its emulated UUTs, because charts are used outside of
     their page.
@@ -121,17 +130,17 @@ class Panels(Generic[Key, Item]):
         x_title: str,
         y_title: str,
         *,
-        key_of: Callable[[Item], Key],
-        uut_of: Callable[[Item], str],
+        key_of: Callable[[Item], Key] = attrgetter("frame_size"),
+        uut_of: Callable[[Item], str] = attrgetter("uut"),
     ) -> None:
         self._styles, self._uut_of = styles, uut_of
         by_key = grouped(items, key_of)
-        in_order = sorted(by_key, key=lambda key: (0.0, "") if isinstance(key, str) else rising(key))
-        self.members: dict[Key, list[Item]] = {key: by_key[key] for key in in_order}
+        in_order = sorted(by_key.items(), key=lambda item: (0.0, "") if isinstance(item[0], str) else rising(item[0]))
+        self.members: dict[Key, list[Item]] = dict(in_order)
         self.panels: dict[Key, Panel] = {}
         letters = ("".join(letters) for letters in product(("", *ascii_lowercase), ascii_lowercase))
         for key, letter in zip(self.members, letters, strict=False):
-            title, kfps = (key, None) if isinstance(key, str) else (frames_text(key), _kfps_per_mbps(key))
+            title, kfps = (key, None) if isinstance(key, str) else (frames_text(key), kfps_per_mbps(key))
             lettered = f"({letter}) {title}" if len(self.members) > 1 else title
             self.panels[key] = Panel(lettered, Axis(x_title, 0, 0), Axis(y_title, 0, 0), kfps_per_mbps=kfps)
         uuts = dict.fromkeys(uut_of(item) for members in by_key.values() for item in members)
@@ -226,15 +235,6 @@ class Panels(Generic[Key, Item]):
                 axis.is_rate = "Mbit/s" in axis.title and panel.kfps_per_mbps is not None
         self.chart.legend.sort(key=lambda entry: not isinstance(entry.style, Style))
         return self.chart
-
-
-def symbol_of(verdict: Verdict, symbol: str) -> str:
-    """The symbol of a single trial: hollow when suspicious, a cross when invalid, hollow with a dot for an outlier."""
-    return {Verdict.SUSPICIOUS: f"{symbol}-open", Verdict.INVALID: "x", Verdict.VALID: f"{symbol}-open-dot"}[verdict]
-
-
-def _kfps_per_mbps(size: FrameSize) -> float | None:
-    return 1000 / l1_bits(size) if l1_bits(size) else None
 
 
 def _is_wide(panel: Panel) -> bool:

@@ -1,7 +1,8 @@
-"""A chart as a plotly figure for the page: one subplot for each panel, one legend for all.
+"""Figures as parts of a page: the chart as a plotly figure, its notes, and a table of its numbers.
 
-Colours stay variables of the page (`var(--u0)`). `charts.js` replaces them by those of the light or dark scheme, places
-the subplots by the width of the page, and converts rates. What it needs for this is in the figure's `layout.meta`.
+A figure has one subplot for each panel, and one legend for all. Colours stay variables of the page (`var(--u0)`).
+`charts.js` replaces them by those of the light or dark scheme, places the subplots by the width of the page, and
+converts rates. What it needs for this is in the figure's `layout.meta`.
 """
 
 import json
@@ -10,12 +11,72 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from markupsafe import Markup
+
+from netbench.report.blocks import FigureMarkup
 from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, LegendEntry
+from netbench.report.figures.registry import Figure, NamedChart, charts_of, figures
+from netbench.report.model import ReportModel
+from netbench.report.renderer import gzipped, template
 from netbench.report.styles import GREY, INK
 
+_MOST_ROWS = 200  # of a table in the page itself; the script of the page writes longer ones
+# Figures that have a place in a section of the page.
+_PLACED = {
+    *("throughput", "loss", "delay", "maximum", "isolation", "relative-maximum", "curve", "curve-of-loss", "split"),
+    *("steadiness", "searches", "rfc2544-throughput", "rfc2544-loss"),
+}
 _INTERVAL = 7  # pixels, the width of a pale bar
 _SYMBOLS = {"x": "x-thin-open"}
 _BARS = (Form.BARS, Form.STACK)
+
+
+def blocks(name: str, model: ReportModel) -> list[FigureMarkup]:
+    """The charts of a figure, made once for a model; none where the results do not allow it."""
+    if name not in model.blocks:
+        model.blocks[name] = list(map(drawn, charts_of(model, [name])))
+    return model.blocks[name]
+
+
+def extra(model: ReportModel) -> list[tuple[Figure, list[FigureMarkup]]]:
+    """The figures of other packages that the results allow."""
+    others = (figure for name, figure in figures().items() if name not in _PLACED)
+    return [(figure, charts) for figure in others if (charts := blocks(figure.name, model))]
+
+
+def drawn(named: NamedChart) -> FigureMarkup:
+    """A chart as markup, its heading included."""
+    columns, rows = named.chart.table
+    content = {"figure": plotly_json(named.chart), "columns": columns, "rows": rows}
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    html = template("figure.html").render(
+        name=named.name,
+        heading=named.heading,
+        words=_words(named.chart),
+        notes=named.chart.notes,
+        columns=columns,
+        rows=[[_short(cell) for cell in row] for row in rows] if len(rows) <= _MOST_ROWS else [],
+        number=len(rows),
+        packed=gzipped(text),
+    )
+    return FigureMarkup(Markup(html), named.view, named.uut)
+
+
+def _words(chart: Chart) -> str:
+    """The content of a chart in words, for screen readers; the table has its numbers."""
+    if not chart.panels:
+        return "Nothing to show"
+    panel = chart.panels[0]
+    titles = ", ".join(other.title for other in chart.panels if other.title)
+    words = f"{panel.y.title} by {panel.x.title or 'category'}"
+    return f"{words}: {titles}" if titles else words
+
+
+def _short(cell: str | int | float | None) -> str:
+    """A number of a table, to six significant digits."""
+    if cell is None:
+        return ""
+    return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
 def plotly_json(chart: Chart) -> dict[str, Any]:
@@ -75,8 +136,7 @@ def _traces(chart: Chart) -> Iterator[dict[str, Any]]:
 
 def _line(series: ChartSeries, axis: Axis) -> dict[str, Any]:
     marks, style = series.marks, series.style
-    symbols = [mark.symbol or style.symbol for mark in marks]
-    symbols = [_SYMBOLS.get(symbol, symbol) for symbol in symbols]
+    symbols = [_SYMBOLS.get(symbol, symbol) for symbol in (mark.symbol or style.symbol for mark in marks)]
     marker: dict[str, Any] = {"color": style.colour, "size": style.size, "symbol": symbols or style.symbol}
     if any(mark.ringed for mark in marks):
         marker["line"] = {"width": [2 if mark.ringed else 0 for mark in marks], "color": INK}
@@ -140,15 +200,13 @@ def _layout(chart: Chart) -> dict[str, Any]:
         if panel.band:
             low, high = panel.band
             layout["shapes"].append({"xref": f"{x} domain", "yref": y, "y0": low, "y1": high})
-        axes = {"x": _switches(panel.x), "y": _switches(panel.y)}
+        # What a reader can switch on an axis, and its range while it is linear.
+        axes = {
+            name: {"switchable": of.switchable, "rate": of.is_rate, "log": of.logarithmic, "range": [of.low, of.high]}
+            for name, of in (("x", panel.x), ("y", panel.y))
+        }
         layout["meta"]["panels"].append({"kfps": panel.kfps_per_mbps, "axes": axes})
     return layout
-
-
-def _switches(axis: Axis) -> dict[str, Any]:
-    """What a reader can switch on an axis, and its range while it is linear."""
-    switches = {"switchable": axis.switchable, "rate": axis.is_rate, "log": axis.logarithmic}
-    return {**switches, "range": [axis.low, axis.high]}
 
 
 def _axis(axis: Axis) -> dict[str, Any]:

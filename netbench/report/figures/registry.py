@@ -3,12 +3,11 @@
 Figures are registered under the entry points `netbench.figures`, the built-in ones too.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from netbench.config import plugins
-from netbench.model.frame_mix import FrameSize
 from netbench.report.figures.chart import Chart
 from netbench.report.styles import Style
 from netbench.statistics.groups import Group, grouped
@@ -88,19 +87,16 @@ def by_setting(
 
 
 def by_part(
-    items: Iterable[Item],
-    part_of: Callable[[Item], Hashable],
-    heading_of: Callable[[Item], str],
+    parts: Mapping[str, Sequence[Item]],
     uut_of: Callable[[Item], str],
     styles: Mapping[str, Style],
     draw: Draw[Item],
     name: str,
 ) -> Iterator[NamedChart]:
     """Charts for each part of the items, each under its heading where there are several."""
-    parts = grouped(items, part_of)
-    for place, members in enumerate(parts.values()):
-        heading = heading_of(members[0]) if len(parts) > 1 else ""
-        yield from by_setting(members, uut_of, styles, draw, f"{name}-{place}", heading=heading)
+    for place, (heading, members) in enumerate(parts.items()):
+        shown = heading if len(parts) > 1 else ""
+        yield from by_setting(members, uut_of, styles, draw, f"{name}-{place}", heading=shown)
 
 
 def requires_trials(model: "ReportModel") -> str:
@@ -116,19 +112,10 @@ def figure_of_views(
     def build(model: "ReportModel") -> Iterator[NamedChart]:
         for view in model.views:
             known = [group for group in view.groups if is_known(group)]
-            yield from by_setting(known, uut_of_group, model.styles, draw, f"{name}-{view.name}", view=view.name)
+            name_of_view = f"{name}-{view.name}"
+            yield from by_setting(known, lambda group: group.uut, model.styles, draw, name_of_view, view=view.name)
 
     def requirement(model: "ReportModel") -> str:
         return requires_trials(model) or ("" if any(map(is_known, model.groups)) else missing)
 
     return Figure(name, title, requirement, build)
-
-
-def uut_of_group(group: Group) -> str:
-    """The UUT of a group."""
-    return group.uut
-
-
-def size_of_group(group: Group) -> FrameSize:
-    """The frame size of a group."""
-    return group.frame_size

@@ -8,10 +8,10 @@ from netbench.model.units import l1_bits, line_rate_fps
 from netbench.report.figures.chart import Chart, Guide, Mark, Numbers
 from netbench.report.figures.panels import Panels
 from netbench.report.figures.registry import Draw, Figure, NamedChart, by_part
-from netbench.report.formats import count, kfps, percent
+from netbench.report.formats import kfps, percent
 from netbench.report.model import ReportModel
 from netbench.report.styles import Style
-from netbench.report.tables.searches import TestRow, tested
+from netbench.report.tables.searches import TestRow, by_streams, tested
 
 _CURVE_STEP = 16  # bytes
 _FAR_APART = 20  # from this ratio of the theoretical rate to the throughput on, the axis is logarithmic
@@ -20,14 +20,7 @@ _FAR_APART = 20  # from this ratio of the theoretical rate to the throughput on,
 def throughput_by_size_chart(rows: Sequence[TestRow], styles: Mapping[str, Style]) -> Chart:
     """The theoretical rate of the link and the throughput of each UUT by frame size, as section 26.1 requires."""
     by_size = sorted(rows, key=lambda row: rising(row[0].frame_size))
-    panels = Panels(
-        by_size,
-        styles,
-        "Frame size [bytes]",
-        "Throughput [kfps]",
-        key_of=lambda _: "",
-        uut_of=lambda row: row[0].uut,
-    )
+    panels = Panels(by_size, styles, "Frame size [bytes]", "Throughput [kfps]", key_of=lambda _: "", uut_of=_uut_of)
     # Also between the measured sizes, because the rate falls in a curve.
     measured = [mean_bytes(search.frame_size) for search, _ in by_size]
     link_bps = by_size[0][1].line_rate_fps * l1_bits(measured[0])
@@ -57,14 +50,8 @@ def _mark(search: SearchResult) -> Mark:
 
 def loss_rate_chart(rows: Sequence[TestRow], styles: Mapping[str, Style]) -> Chart:
     """Loss by offered load, in percent of the highest load tried, both from 0 to 100 % (section 26.3)."""
-    panels = Panels(
-        rows,
-        styles,
-        "Offered load [% of the highest]",
-        "Loss [%]",
-        key_of=lambda row: row[0].frame_size,
-        uut_of=lambda row: row[0].uut,
-    )
+    x_title = "Offered load [% of the highest]"
+    panels = Panels(rows, styles, x_title, "Loss [%]", key_of=lambda row: row[0].frame_size, uut_of=_uut_of)
     for size, members in panels.members.items():
         panels.scale(size, [0, 100], [0, 100])
         for search, tests in members:
@@ -81,20 +68,16 @@ def _losses(search: SearchResult, tests: Rfc2544Tests) -> Iterator[Mark]:
             yield Mark(100 * at.share, 100 * loss, hover, numbers)
 
 
-def _charts(model: ReportModel, rows: Sequence[TestRow], draw: Draw[TestRow], name: str) -> Iterator[NamedChart]:
-    return by_part(
-        rows,
-        lambda row: (row[0].scenario, len(row[0].streams)),
-        lambda row: f"{row[0].scenario}, {count(len(row[0].streams), 'source')}",
-        lambda row: row[0].uut,
-        model.styles,
-        draw,
-        name,
-    )
+def _uut_of(row: TestRow) -> str:
+    return row[0].uut
 
 
 def _with_losses(model: ReportModel) -> list[TestRow]:
     return [row for row in tested(model.results.searches) if row[1].losses]
+
+
+def _charts(model: ReportModel, rows: Sequence[TestRow], draw: Draw[TestRow], name: str) -> Iterator[NamedChart]:
+    return by_part(by_streams(rows), _uut_of, model.styles, draw, name)
 
 
 THROUGHPUT_BY_SIZE = Figure(

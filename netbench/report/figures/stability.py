@@ -31,14 +31,8 @@ def stability_chart(cells: Sequence[Steadiness], styles: Mapping[str, Style]) ->
         """When a trial began, in seconds since the first one."""
         return (residual.trial.started_ns - first_ns) / 1e9
 
-    panels = Panels(
-        cells,
-        styles,
-        f"Since the first trial [{unit}]",
-        "Residual [%]",
-        key_of=lambda steadiness: styles[steadiness.uut].label,
-        uut_of=lambda steadiness: steadiness.uut,
-    )
+    x_title = f"Since the first trial [{unit}]"
+    panels = Panels(cells, styles, x_title, "Residual [%]", key_of=lambda cell: styles[cell.uut].label)
     shown = {steadiness.uut: residuals_below_saturation(steadiness) for steadiness in cells}
     reach = 1.15 * max(_LEAST_REACH, *(100 * abs(r.relative) for residuals in shown.values() for r in residuals))
     end = max((last_ns - first_ns) / 1e9 / unit_s, 1e-3)

@@ -1,7 +1,7 @@
 """The tables of the report; importing a module registers its tables."""
 
 from netbench.report.tables import delay, interference, losses, results, searches, stability, tester, uuts, verdicts
-from netbench.report.tables.registry import TABLES, TableDefinition, report_table, tables_of
+from netbench.report.tables.registry import EXPORTED, TABLES, report_table, tables_of
 
 MODULES = (delay, interference, losses, results, searches, stability, tester, uuts, verdicts)
-__all__ = ["MODULES", "TABLES", "TableDefinition", "report_table", "tables_of"]
+__all__ = ["EXPORTED", "MODULES", "TABLES", "report_table", "tables_of"]

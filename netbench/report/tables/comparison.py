@@ -1,6 +1,6 @@
 """The tables of a comparison: throughput, loss, searches, the gate, and the settings that differ."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from netbench.model.frame_mix import frames_text
 from netbench.report.blocks import Column, Kind, Table, table
@@ -13,7 +13,7 @@ from netbench.report.comparison import (
     throughput_row,
 )
 from netbench.report.styles import Style
-from netbench.report.tables.registry import largest_first, number, size_column, uut_column
+from netbench.report.tables.registry import largest_first, number, place_columns
 from netbench.results.comparability import ChangedSetting
 from netbench.statistics.compared_cells import Difference
 from netbench.statistics.regression_gate import Gate, GateResult
@@ -24,21 +24,16 @@ _WORST_FIRST = (GateResult.FAILED, GateResult.INCONCLUSIVE, GateResult.NOT_JUDGE
 
 def throughput_table(cells: Sequence[Difference], styles: Mapping[str, Style]) -> Table:
     """The throughputs of both sides and their differences, a block per frame size."""
-    return _by_load(cells, throughput_row, styles, " Mbit/s", (Column("Test", lambda row: row.test),))
+    test: Column[ComparedRow] = Column("Test", lambda row: row.test)
+    return _by_load(map(throughput_row, cells), styles, " Mbit/s", test)
 
 
 def loss_table(cells: Sequence[Difference], styles: Mapping[str, Style]) -> Table:
     """The losses of both sides and their differences, a block per frame size."""
-    return _by_load(cells, loss_row, styles, "", ())
+    return _by_load(map(loss_row, cells), styles, "")
 
 
-def _by_load(
-    cells: Sequence[Difference],
-    row_of: Callable[[Difference], ComparedRow],
-    styles: Mapping[str, Style],
-    unit: str,
-    more: tuple[Column[ComparedRow], ...],
-) -> Table:
+def _by_load(rows: Iterable[ComparedRow], styles: Mapping[str, Style], unit: str, *more: Column[ComparedRow]) -> Table:
     columns: tuple[Column[ComparedRow], ...] = (
         Column("Load per source", lambda row: row.load),
         Column(f"Base{unit}", lambda row: row.base, Kind.NUMBER, lambda row: row.base_spread),
@@ -48,40 +43,32 @@ def _by_load(
         *more,
         number("n", lambda row: row.n),
     )
-    rows = [row_of(cell) for cell in largest_first(cells, lambda cell: cell.place.frame_size)]
-    return _compared(styles, columns, rows, lambda row: frames_text(row.place.frame_size))
+    return _compared(styles, columns, largest_first(rows, lambda row: row.place.frame_size), by_size=True)
 
 
 def searches_table(differences: Sequence[SearchDifference], styles: Mapping[str, Style]) -> Table:
     """The limits of both sides and their differences."""
     columns: tuple[Column[ComparedRow], ...] = (
-        size_column(lambda row: row.place.frame_size),
         Column("Goal", lambda row: row.load),
         number("Base, kfps each", lambda row: row.base),
         number("New, kfps each", lambda row: row.new),
         number("Difference", lambda row: row.difference),
         Column("Notes", lambda row: row.note),
     )
-    return _compared(styles, columns, list(map(search_row, differences)))
+    return _compared(styles, columns, map(search_row, differences), by_size=False)
 
 
 def _compared(
-    styles: Mapping[str, Style],
-    columns: Sequence[Column[ComparedRow]],
-    rows: Sequence[ComparedRow],
-    block: Callable[[ComparedRow], str] | None = None,
+    styles: Mapping[str, Style], columns: Sequence[Column[ComparedRow]], rows: Iterable[ComparedRow], *, by_size: bool
 ) -> Table:
-    place: tuple[Column[ComparedRow], ...] = (
-        uut_column(styles, lambda row: row.place.uut),
-        Column("Scenario", lambda row: row.place.scenario),
-        number("Sources", lambda row: str(row.place.sources)),
-    )
+    """A table with a block per frame size, or with a column of it."""
+    *place, size = place_columns(styles, lambda row: row.place)
     return table(
         rows,
-        *place,
+        *(place if by_size else (*place, size)),
         *columns,
         css="results",
-        block=block,
+        block=(lambda row: frames_text(row.place.frame_size)) if by_size else None,
         row_css=lambda row: "" if row.change is None else "changed",
     )
 

@@ -1,16 +1,17 @@
 """The tables of delay and its variation, of the delay by the generator's clock, and of reordering."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from statistics import fmean
 
-from netbench.model.distributions import DelayClass, SoftwareDelay
-from netbench.model.frame_mix import rising, size_text
+from netbench.model.distributions import SoftwareDelay
+from netbench.model.frame_mix import size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report.blocks import Column, Table, table
 from netbench.report.formats import UNKNOWN, frames, mean, microseconds, rough_percent
 from netbench.report.model import ReportModel
-from netbench.report.tables.registry import number, report_table, tables_of_groups, uut_column, words
+from netbench.report.tables.registry import largest_first, number, report_table, tables_of_groups, uut_column, words
 from netbench.statistics.delay_and_order import (
     FrameOrder,
     ReadSpread,
@@ -27,7 +28,7 @@ from netbench.statistics.delay_and_order import (
 from netbench.statistics.groups import Group, grouped
 
 
-@report_table("delay", "Delay", "a source and a sink with the same clock")
+@report_table("delay")
 def delay(model: ReportModel) -> Iterator[Table]:
     """Percentiles of the delay and its variation in µs, for each view."""
 
@@ -58,17 +59,27 @@ def has_delay(group: Group) -> bool:
     return any(counts is not None and counts.delay is not None for trial in group.valid for counts in trial.streams)
 
 
-@report_table("software-delay", "Delay by the generator's clock", "a generator that measures delay")
+@report_table("software-delay")
 def software_delay(model: ReportModel) -> Iterator[Table]:
     """Delay as measured by the generator, in µs, for each view."""
+
+    def time(title: str, name: str, combined: Callable[[list[float]], float]) -> Column[Group]:
+        """A time of the streams that have it, combined."""
+
+        def cell(group: Group) -> str:
+            values = [value for delay in software_delays(group) if (value := getattr(delay, name)) is not None]
+            return f"{combined(values):,.0f}" if values else UNKNOWN
+
+        return number(title, cell)
+
     return tables_of_groups(
         model,
         software_delays,
         number("Frames", lambda group: frames(sum(delay.frames for delay in software_delays(group)))),
-        number("Smallest", lambda group: _us(min(_values(group, "smallest_us"), default=None))),
-        number("Mean", lambda group: _us(_mean(_values(group, "smoothed_mean_us")))),
-        number("Largest", lambda group: _us(max(_values(group, "largest_us"), default=None))),
-        number("Jitter", lambda group: _us(max(_values(group, "jitter_us"), default=None))),
+        time("Smallest", "smallest_us", min),
+        time("Mean", "smoothed_mean_us", fmean),
+        time("Largest", "largest_us", max),
+        time("Jitter", "jitter_us", max),
         words("Frames by their delay", _classes),
     )
 
@@ -79,38 +90,21 @@ def software_delays(group: Group) -> list[SoftwareDelay]:
     return [counts.software_delay for counts in streams if counts is not None and counts.software_delay is not None]
 
 
-def _values(group: Group, name: str) -> list[float]:
-    return [time for delay in software_delays(group) if (time := getattr(delay, name)) is not None]
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def _us(time_us: float | None) -> str:
-    return UNKNOWN if time_us is None else f"{time_us:,.0f}"
-
-
 def _classes(group: Group) -> str:
+    """`20–29: 1,234`: whole µs, and how many frames took so long."""
     sums: Counter[tuple[int, int]] = Counter()
     for delay in software_delays(group):
         sums.update({(delay_class.from_us, delay_class.below_us): delay_class.frames for delay_class in delay.classes})
-    return " · ".join(class_text(DelayClass(*ends, number)) for ends, number in sorted(sums.items())) or UNKNOWN
+    return " · ".join(f"{low:,}–{high - 1:,}: {number:,}" for (low, high), number in sorted(sums.items())) or UNKNOWN
 
 
-def class_text(delay_class: DelayClass) -> str:
-    """`20–29: 1,234`: whole µs, and how many frames took so long."""
-    return f"{delay_class.from_us:,}–{delay_class.below_us - 1:,}: {delay_class.frames:,}"
-
-
-@report_table("order", "Reordering", "frames with sequence numbers")
+@report_table("order")
 def order(model: ReportModel) -> Iterator[Table]:
     """Reordering, duplicates and loss runs by UUT and frame size."""
     by_cell = grouped(judged(model), lambda trial: (trial.spec.uut, trial.spec.frame_size))
     uuts = list(model.styles)
-    largest = sorted(by_cell.items(), key=lambda item: rising(item[0][1]), reverse=True)
-    in_order = sorted(largest, key=lambda item: uuts.index(item[0][0]))
-    rows = [(uut, size, order) for (uut, size), trials in in_order if (order := order_of(trials)) is not None]
+    in_order = sorted(largest_first(by_cell, lambda cell: cell[1]), key=lambda cell: uuts.index(cell[0]))
+    rows = [(uut, size, order) for uut, size in in_order if (order := order_of(by_cell[uut, size])) is not None]
     if rows:
         yield table(
             rows,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from netbench.model.campaign import Maximum
 from netbench.model.counts import l1_mbps
 from netbench.model.frame_mix import FrameSize, rising, size_text
 from netbench.report.blocks import Cell, Column, ColumnHeading, Kind, Table, TableRow, table
@@ -25,7 +26,7 @@ from netbench.report.formats import (
 from netbench.report.model import PublishedTable, ReportModel, baselines, uut_cell
 from netbench.report.styles import Style
 from netbench.report.tables.registry import number, report_table, size_column, uut_column
-from netbench.statistics.groups import Victim
+from netbench.statistics.groups import Victim, grouped
 from netbench.statistics.interference import RelativeMaximum, matrix, worst_isolation
 from netbench.statistics.intervals import Interval, RatioOfMeans, statement
 from netbench.statistics.sharing import Background, Fairness, fairness
@@ -34,14 +35,14 @@ _STRONGEST = 45.0  # percent of ink in the colour of a cell that lost everything
 _UNKNOWN = Cell(UNKNOWN, css="number")
 
 
-@report_table("worst-isolation", "Lowest isolation index", "a neighbour")
+@report_table("worst-isolation")
 def worst(model: ReportModel) -> Iterator[Table]:
     """The lowest isolation index of each UUT, with its scenario and frame size."""
     if model.maxima:
         yield table(worst_isolation(model.maxima), *_isolation_columns(model.styles))
 
 
-@report_table("isolation", "Isolation indices", "a neighbour", is_exported=True)
+@report_table("isolation", is_exported=True)
 def isolation(model: ReportModel) -> Iterator[Table]:
     """The isolation index of each UUT, scenario and frame size."""
     if maxima := model.maxima:
@@ -52,10 +53,7 @@ def isolation(model: ReportModel) -> Iterator[Table]:
 def _isolation_columns(styles: Mapping[str, Style]) -> tuple[Column[RelativeMaximum], ...]:
     return (
         uut_column(styles, lambda maximum: maximum.victim.uut),
-        number(
-            "Isolation index",
-            lambda maximum: Cell(bounded(index(maximum.isolation_index), maximum.ratio), badge="strong"),
-        ),
+        number("Isolation index", lambda maximum: Cell(_index(maximum), badge="strong")),
         number("95 % interval", lambda maximum: index_limits(maximum.ratio) or UNKNOWN),
         Column("In scenario", lambda maximum: maximum.scenario),
         number("Frame size", lambda maximum: _size(maximum.victim)),
@@ -63,7 +61,11 @@ def _isolation_columns(styles: Mapping[str, Style]) -> tuple[Column[RelativeMaxi
     )
 
 
-@report_table("matrix", "Victim × neighbour", "a neighbour")
+def _index(maximum: RelativeMaximum) -> str:
+    return bounded(index(maximum.isolation_index), maximum.ratio)
+
+
+@report_table("matrix")
 def matrix_table(model: ReportModel) -> Iterator[Table]:
     """A row per victim, a column per scenario; cells that lost more throughput are darker."""
     if not model.maxima:
@@ -88,14 +90,14 @@ def _matrix_cell(maximum: RelativeMaximum | None) -> Cell:
     ratio = maximum.ratio
     limits = index_limits(ratio) if ratio.significant or ratio.bound else "not significant"
     return Cell(
-        bounded(index(maximum.isolation_index), ratio),
+        _index(maximum),
         small=limits if ratio.unknown is None else ratio.why_unknown,
         tooltip=f"{statement(ratio)}; relative to {maximum.baseline}",
         shade=_STRONGEST * min(1.0, max(0.0, 1 - maximum.isolation_index)),
     )
 
 
-@report_table("fairness", "Fairness", "a neighbour that forwards")
+@report_table("fairness")
 def fairness_tables(model: ReportModel) -> Iterator[Table]:
     """Jain's index of each measurement in which a neighbour forwards, a table per scenario."""
     columns: tuple[Column[Fairness], ...] = (
@@ -109,69 +111,67 @@ def fairness_tables(model: ReportModel) -> Iterator[Table]:
             lambda row: ", ".join(f"{name}: {percent(mean(share))}" for name, share in row.neighbour_shares.items()),
         ),
     )
-    rows = fairness(model.groups)
-    for scenario in dict.fromkeys(row.scenario for row in rows):
-        yield table([row for row in rows if row.scenario == scenario], *columns, caption=scenario)
+    for scenario, rows in grouped(fairness(model.groups), lambda row: row.scenario).items():
+        yield table(rows, *columns, caption=scenario)
 
 
-@report_table("load-maxima", "Maxima that loads refer to", "loads as shares of a maximum")
+@report_table("load-maxima")
 def load_maxima(model: ReportModel) -> Iterator[Table]:
     """The maxima that loads given as shares refer to."""
+
+    def bound(maximum: Maximum, rate: str) -> str:
+        return at_least(rate, not maximum.limited_by.is_uut)
+
+    def method(maximum: Maximum) -> str:
+        if maximum.goal:
+            return f"a search, {maximum.goal}, {count(maximum.repetitions, 'trial')}"
+        return f"the loads of the profile, {count(maximum.repetitions, 'repetition')}"
+
     if maxima := model.results.maxima:
         yield table(
             maxima,
             uut_column(model.styles, lambda maximum: maximum.uut),
             size_column(lambda maximum: maximum.frame_size),
             number("Sources", lambda maximum: str(maximum.sources)),
-            number(
-                "Maximum, kfps a stream", lambda maximum: at_least(kfps(maximum.fps), not maximum.limited_by.is_uut)
-            ),
-            number(
-                "Mbit/s",
-                lambda maximum: at_least(mbps(l1_mbps(maximum.fps, maximum.frame_size)), not maximum.limited_by.is_uut),
-            ),
+            number("Maximum, kfps a stream", lambda maximum: bound(maximum, kfps(maximum.fps))),
+            number("Mbit/s", lambda maximum: bound(maximum, mbps(l1_mbps(maximum.fps, maximum.frame_size)))),
             Column("Limited by", lambda maximum: str(maximum.limited_by)),
             Column("Reached at a load of", lambda maximum: maximum.load),
-            Column(
-                "Found by",
-                lambda maximum: (
-                    f"a search, {maximum.goal}, {count(maximum.repetitions, 'trial')}"
-                    if maximum.goal
-                    else f"the loads of the profile, {count(maximum.repetitions, 'repetition')}"
-                ),
-            ),
+            Column("Found by", method),
         )
 
 
 def change_table(maxima: Sequence[RelativeMaximum], columns: Mapping[str, str], styles: Mapping[str, Style]) -> Table:
     """The layout of Table 1: a column per scenario, named by `columns`; small frames first."""
-    cells = {
-        (maximum.victim.uut, maximum.victim.frame_size, maximum.scenario): _change(maximum.ratio) for maximum in maxima
-    }
-    uuts = list(dict.fromkeys(maximum.victim.uut for maximum in maxima))
-    sizes = sorted({maximum.victim.frame_size for maximum in maxima}, key=rising)
-    return _paper_table(
-        "Measured here, %",
-        [uut_cell(uut, styles) for uut in uuts],
-        list(columns.values()),
-        {size: [cells.get((uut, size, scenario), _UNKNOWN) for uut in uuts for scenario in columns] for size in sizes},
-    )
+    cells: dict[Victim, list[Cell]] = {}
+    for victim, members in grouped(maxima, lambda maximum: maximum.victim).items():
+        changes = {maximum.scenario: _change(maximum.ratio) for maximum in members}
+        cells[victim] = [changes.get(scenario, _UNKNOWN) for scenario in columns]
+    return _measured_table("Measured here, %", styles, list(columns.values()), cells)
 
 
 def background_table(backgrounds: Sequence[Background], styles: Mapping[str, Style]) -> Table:
     """The layout of Tables 2 and 3: what the neighbours were offered (in) and forwarded (out); large frames first."""
-    cells = {
-        (row.victim.uut, row.victim.frame_size): [_rate(row.offered_mbps), _rate(row.throughput_mbps)]
-        for row in backgrounds
-    }
-    uuts = list(dict.fromkeys(row.victim.uut for row in backgrounds))
-    sizes = sorted({row.victim.frame_size for row in backgrounds}, key=rising, reverse=True)
-    return _paper_table(
-        "Measured here, Mbit/s (L1)",
-        [uut_cell(uut, styles) for uut in uuts],
-        ["in", "out"],
-        {size: [cell for uut in uuts for cell in cells.get((uut, size), [_UNKNOWN, _UNKNOWN])] for size in sizes},
-    )
+    cells = {row.victim: [_rate(row.offered_mbps), _rate(row.throughput_mbps)] for row in backgrounds}
+    return _measured_table("Measured here, Mbit/s (L1)", styles, ["in", "out"], cells, largest_first=True)
+
+
+def _measured_table(
+    caption: str,
+    styles: Mapping[str, Style],
+    columns: Sequence[str],
+    cells: Mapping[Victim, Sequence[Cell]],
+    *,
+    largest_first: bool = False,
+) -> Table:
+    """The cells of victims with one number of sources in the layout of the paper."""
+    uuts = dict.fromkeys(victim.uut for victim in cells)
+    by_size = grouped(cells, lambda victim: victim.frame_size)
+    rows: dict[FrameSize, list[Cell]] = {}
+    for size in sorted(by_size, key=rising, reverse=largest_first):
+        of_uut = {victim.uut: cells[victim] for victim in by_size[size]}
+        rows[size] = [cell for uut in uuts for cell in of_uut.get(uut, [_UNKNOWN] * len(columns))]
+    return _paper_table(caption, [uut_cell(uut, styles) for uut in uuts], columns, rows)
 
 
 def published_table(published: PublishedTable) -> Table:

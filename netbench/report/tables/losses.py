@@ -46,7 +46,7 @@ class _PlaceRow(NamedTuple):
     suspicious: str = ""
 
 
-@report_table("losses", "Where frames were lost", "measured trials")
+@report_table("losses")
 def losses(model: ReportModel) -> Iterator[Table]:
     """The places where each guest lost frames, from source to sink; invalid trials are left out."""
     by_uut = grouped(model.trials, lambda trial: trial.spec.uut)

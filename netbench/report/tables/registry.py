@@ -1,43 +1,37 @@
-"""The registry of tables: name, title, requirement and the function that makes them; columns that several share."""
+"""The registry of tables: the functions that make them, by name; columns that several tables share."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
 from netbench.report.blocks import Cell, Column, Kind, Table, table
 from netbench.report.formats import mbps, mean
 from netbench.report.model import ReportModel, uut_cell
 from netbench.report.styles import Style
+from netbench.statistics.compared_cells import ComparedCell
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
+from netbench.statistics.search_comparison import Searched
 
 Item = TypeVar("Item")
 Make = Callable[[ReportModel], Iterable[Table]]
+Function = TypeVar("Function", bound=Make)
 
 
-@dataclass(frozen=True, slots=True)
-class TableDefinition:
-    """A table of the report.
-
-    `make` yields the table, or one for each view of the results; nothing where its `requirement` is not met.
-    """
-
-    name: str
-    title: str
-    requirement: str
-    make: Make
-    is_exported: bool = False
+TABLES: dict[str, Make] = {}
+"""The functions that yield the tables: one, or one for each view of the results; nothing where there is no data."""
+EXPORTED: list[Make] = []
+"""The tables that `netbench export --tables` writes."""
 
 
-TABLES: dict[str, TableDefinition] = {}
+def report_table(name: str, *, is_exported: bool = False) -> Callable[[Function], Function]:
+    """Register the decorated function under a name."""
 
-
-def report_table(name: str, title: str, requirement: str, *, is_exported: bool = False) -> Callable[[Make], Make]:
-    """Register the decorated function; an exported table is written by `netbench export --tables`."""
-
-    def register(make: Make) -> Make:
-        TABLES[name] = TableDefinition(name, title, requirement, make, is_exported)
+    def register(make: Function) -> Function:
+        TABLES[name] = make
+        if is_exported:
+            EXPORTED.append(make)
         return make
 
     return register
@@ -45,7 +39,7 @@ def report_table(name: str, title: str, requirement: str, *, is_exported: bool =
 
 def tables_of(name: str, model: ReportModel) -> list[Table]:
     """The tables of this name."""
-    return list(TABLES[name].make(model))
+    return list(TABLES[name](model))
 
 
 def number(title: str, cell: Callable[[Item], Cell | str]) -> Column[Item]:
@@ -78,13 +72,15 @@ def size_column(size_of: Callable[[Item], FrameSize]) -> Column[Item]:
     return number("Frame size", lambda item: size_text(size_of(item), " B"))
 
 
-def group_columns(styles: Mapping[str, Style], group_of: Callable[[Item], Group]) -> tuple[Column[Item], ...]:
-    """UUT, scenario, sources and frame size of a group."""
+def place_columns(
+    styles: Mapping[str, Style], place_of: Callable[[Any], Group | ComparedCell | Searched] = lambda item: item
+) -> tuple[Column[Any], ...]:
+    """UUT, scenario, sources and frame size of a measurement, by default the item itself."""
     return (
-        uut_column(styles, lambda item: group_of(item).uut),
-        Column("Scenario", lambda item: group_of(item).scenario),
-        number("Sources", lambda item: str(group_of(item).sources)),
-        size_column(lambda item: group_of(item).frame_size),
+        uut_column(styles, lambda item: place_of(item).uut),
+        Column("Scenario", lambda item: place_of(item).scenario),
+        number("Sources", lambda item: str(place_of(item).sources)),
+        size_column(lambda item: place_of(item).frame_size),
     )
 
 
@@ -98,20 +94,28 @@ def block_of(group: Group) -> str:
     return frames_text(group.frame_size)
 
 
+def tables_of_views(
+    model: ReportModel,
+    rows_of: Callable[[Sequence[Group]], Iterable[Item]],
+    group_of: Callable[[Item], Group],
+    *columns: Column[Item],
+    css: str = "results",
+) -> Iterator[Table]:
+    """A table for each view with rows, a block per frame size, the largest first: UUT, load, then these columns."""
+    uut: Column[Item] = uut_column(model.styles, lambda item: group_of(item).uut)
+    load: Column[Item] = Column("Load per source", lambda item: str(group_of(item).load))
+    for view in model.views:
+        if rows := largest_first(rows_of(view.groups), lambda item: group_of(item).frame_size):
+            yield table(rows, uut, load, *columns, css=css, block=lambda item: block_of(group_of(item)), view=view.name)
+
+
 def tables_of_groups(
     model: ReportModel, is_shown: Callable[[Group], object], *columns: Column[Group], css: str = "results"
 ) -> Iterator[Table]:
     """A table for each view with groups to show: UUT, load and offered load, then these columns."""
-    first: tuple[Column[Group], ...] = (
-        uut_column(model.styles, lambda group: group.uut),
-        Column("Load per source", lambda group: str(group.load)),
-        number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps))),
-    )
+    offered: Column[Group] = number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps)))
     valid: Column[Group] = number("Valid", lambda group: str(len(group.valid)))
-    for view in model.views:
-        if groups := [group for group in view.groups if is_shown(group)]:
-            rows = largest_first(groups, lambda group: group.frame_size)
-            yield table(rows, *first, *columns, valid, css=css, block=block_of, view=view.name)
+    return tables_of_views(model, partial(filter, is_shown), lambda group: group, offered, *columns, valid, css=css)
 
 
 def stream_label(stream: str, reverse_of: str) -> str:

@@ -23,13 +23,14 @@ from netbench.report.formats import (
 from netbench.report.model import ReportModel
 from netbench.report.tables.registry import (
     block_of,
-    group_columns,
     largest_first,
     means,
     number,
+    place_columns,
     report_table,
     size_column,
     stream_label,
+    tables_of_views,
     uut_column,
     words,
 )
@@ -40,7 +41,9 @@ from netbench.statistics.intervals import known_interval
 from netbench.statistics.totals import ratio, total
 
 
-def _results(model: ReportModel, *, is_file: bool) -> Iterator[Table]:
+@report_table("results")
+def results(model: ReportModel, *, is_file: bool = False) -> Iterator[Table]:
+    """Means of the valid trials with their 95 % intervals, a block per frame size, for each view."""
     columns: tuple[Column[Group], ...] = (
         *((size_column(lambda group: group.frame_size),) if is_file else ()),
         uut_column(model.styles, lambda group: group.uut),
@@ -73,24 +76,18 @@ def _results(model: ReportModel, *, is_file: bool) -> Iterator[Table]:
         )
 
 
-@report_table("results", "Results", "measured trials")
-def results(model: ReportModel) -> Iterator[Table]:
-    """Means of the valid trials with their 95 % intervals, a block per frame size, for each view."""
-    return _results(model, is_file=False)
-
-
-@report_table("results-file", "Results", "measured trials", is_exported=True)
+@report_table("results-file", is_exported=True)
 def results_for_files(model: ReportModel) -> Iterator[Table]:
     """The same with a column of the frame size instead of blocks."""
-    return _results(model, is_file=True)
+    return results(model, is_file=True)
 
 
-@report_table("maximum", "Highest throughput", "measured trials", is_exported=True)
+@report_table("maximum", is_exported=True)
 def maximum(model: ReportModel) -> Iterator[Table]:
     """The highest throughput of each UUT, scenario, number of sources and frame size."""
     yield table(
         best_groups(model.groups),
-        *group_columns(model.styles, _same),
+        *place_columns(model.styles),
         Column("≥", lambda group: "≥" if group.is_lower_bound else ""),
         means("Highest throughput Mbit/s", lambda group: group.maximum_mbps, mbps, mbps_spread),
         Column("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
@@ -102,16 +99,11 @@ def maximum(model: ReportModel) -> Iterator[Table]:
     )
 
 
-@report_table("lower-bounds", "Lower bounds", "a maximum that was not limited by the UUT")
+@report_table("lower-bounds")
 def lower_bounds(model: ReportModel) -> Iterator[Table]:
     """The maxima that were not limited by the UUT."""
     if limited := [group for group in model.groups if group.is_lower_bound]:
-        columns = (*group_columns(model.styles, _same), Column("Highest throughput", maximum_text))
-        yield table(limited, *columns)
-
-
-def _same(group: Group) -> Group:
-    return group
+        yield table(limited, *place_columns(model.styles), Column("Highest throughput", maximum_text))
 
 
 def maximum_text(group: Group) -> str:
@@ -120,7 +112,7 @@ def maximum_text(group: Group) -> str:
     return f"≥ {text}, not saturated: limited by {group.limited_by}" if group.is_lower_bound else text
 
 
-@report_table("skipped-loads", "Skipped, saturated", "a sweep that ended at saturation")
+@report_table("skipped-loads")
 def skipped_loads(model: ReportModel) -> Iterator[Table]:
     """The loads that were skipped because lower ones were saturated."""
     if ended := model.results.ended_sweeps:
@@ -136,12 +128,13 @@ def skipped_loads(model: ReportModel) -> Iterator[Table]:
         )
 
 
-@report_table("directions", "Directions", "a stream and its reverse")
+@report_table("directions")
 def directions_tables(model: ReportModel) -> Iterator[Table]:
     """Each direction of measurements with a stream and its reverse, for each view."""
-    columns: tuple[Column[Direction], ...] = (
-        uut_column(model.styles, lambda direction: direction.group.uut),
-        Column("Load per source", lambda direction: str(direction.group.load)),
+    return tables_of_views(
+        model,
+        directions,
+        lambda direction: direction.group,
         Column("Stream", lambda direction: stream_label(direction.stream, direction.reverse_of)),
         means("Offered Mbit/s", lambda direction: direction.offered_mbps, mbps, mbps_spread),
         means("Throughput Mbit/s", lambda direction: direction.throughput_mbps, mbps, mbps_spread),
@@ -151,11 +144,6 @@ def directions_tables(model: ReportModel) -> Iterator[Table]:
         number("Median delay, µs", lambda direction: microseconds(_median_ns(direction))),
         number("Valid", lambda direction: str(len(direction.valid))),
     )
-    for view in model.views:
-        if rows := largest_first(directions(view.groups), lambda direction: direction.group.frame_size):
-            yield table(
-                rows, *columns, css="results", block=lambda direction: block_of(direction.group), view=view.name
-            )
 
 
 def _median_ns(direction: Direction) -> float | None:
@@ -163,7 +151,7 @@ def _median_ns(direction: Direction) -> float | None:
     return mean(known_interval(time_of(counts, delay_of, lambda delay: delay.median_ns) for counts in streams))
 
 
-@report_table("mixes", "Frame mixes", "frames of several sizes in one stream")
+@report_table("mixes")
 def mixes(model: ReportModel) -> Iterator[Table]:
     """The composition of each mix."""
     sizes = (*(group.frame_size for group in model.groups), *(search.frame_size for search in model.results.searches))
@@ -177,36 +165,28 @@ def mixes(model: ReportModel) -> Iterator[Table]:
         )
 
 
-@report_table("mix-sizes", "Frames by size", "frames of several sizes in one stream")
+@report_table("mix-sizes")
 def mix_sizes(model: ReportModel) -> Iterator[Table]:
     """The frames of each size of a mix, summed over the streams of its valid trials."""
-    rows = [
-        (group, size)
-        for group in model.groups
-        if group.valid and isinstance(group.frame_size, FrameMix)
-        for size in group.frame_size.sizes
-    ]
-    if rows:
+    with_size = ((group, group.frame_size) for group in model.groups if group.valid)
+    sent, lost = "sent_frames", "lost_frames"
+    if rows := [(group, size) for group, mix in with_size if isinstance(mix, FrameMix) for size in mix.sizes]:
         yield table(
             rows,
-            uut_column(model.styles, lambda row: row[0].uut),
-            Column("Scenario", lambda row: row[0].scenario),
-            number("Sources", lambda row: str(row[0].sources)),
+            *place_columns(model.styles, lambda row: row[0])[:-1],  # without the mix, which blocks have as heading
             Column("Load per source", lambda row: str(row[0].load)),
             number("Frame size", lambda row: f"{row[1]:,} B"),
-            number("Sent", lambda row: frames(_of_size(*row, "sent_frames"))),
-            number("Received", lambda row: frames(_of_size(*row, "received_frames"))),
-            number("Lost", lambda row: frames(_of_size(*row, "lost_frames"))),
-            number(
-                "of sent",
-                lambda row: rough_percent(ratio(_of_size(*row, "lost_frames"), _of_size(*row, "sent_frames"))),
-            ),
+            number("Sent", lambda row: frames(_of_size(row, sent))),
+            number("Received", lambda row: frames(_of_size(row, "received_frames"))),
+            number("Lost", lambda row: frames(_of_size(row, lost))),
+            number("of sent", lambda row: rough_percent(ratio(_of_size(row, lost), _of_size(row, sent)))),
             block=lambda row: str(row[0].frame_size),
         )
 
 
-def _of_size(group: Group, size: int, quantity: str) -> int | None:
+def _of_size(row: tuple[Group, int], quantity: str) -> int | None:
     """The sum of a quantity of the frames of one size; None where a stream does not know it."""
+    group, size = row
     streams = [stream for trial in group.valid for stream in trial.streams]
     by_size = [{} if stream is None else {entry.size: entry for entry in stream.by_size or ()} for stream in streams]
     return total(getattr(counts.get(size), quantity, None) for counts in by_size)

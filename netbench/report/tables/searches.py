@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
+from netbench.model.counts import l1_mbps
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import size_text
 from netbench.model.search import LoadedDelay, Rfc2544Tests, SearchResult, SearchState
-from netbench.model.units import l1_bits
 from netbench.report.blocks import Column, Kind, Table, table
-from netbench.report.formats import UNKNOWN, frames, kfps, mbps, microseconds, percent, sentence
+from netbench.report.formats import UNKNOWN, count, frames, kfps, mbps, microseconds, percent, sentence
 from netbench.report.model import ReportModel
 from netbench.report.tables.registry import report_table, stream_label, uut_column, words
 from netbench.statistics.groups import grouped
@@ -64,14 +64,14 @@ def throughput_mbps(search: SearchResult) -> float | None:
     """The throughput of all streams at the lower bound, on the wire (L1), in Mbit/s."""
     if search.throughput_fps is None or search.state is SearchState.FAILED:
         return None
-    return search.throughput_fps * len(search.streams) * l1_bits(search.frame_size) / 1e6
+    return l1_mbps(search.throughput_fps * len(search.streams), search.frame_size)
 
 
 def _searches(model: ReportModel) -> tuple[SearchResult, ...]:
     return (*model.results.searches, *model.results.maxima_searches)
 
 
-@report_table("searches", "Highest loads", "searches")
+@report_table("searches")
 def searches(model: ReportModel) -> Iterator[Table]:
     """A row per search and goal, by scenario."""
     columns: tuple[Column[SearchResult], ...] = (
@@ -100,14 +100,20 @@ def _width(search: SearchResult) -> str:
 
 
 def _of_searches(
-    model: ReportModel, rows: Sequence[tuple[SearchResult, Entry]], *columns: Column[tuple[SearchResult, Entry]]
+    model: ReportModel,
+    rows: Sequence[tuple[SearchResult, Entry]],
+    *columns: Column[tuple[SearchResult, Entry]],
+    of_one_scenario: bool = False,
 ) -> Iterator[Table]:
-    """A table whose first columns identify a search."""
+    """A table whose first columns identify a search; nothing without rows."""
     repeated = len({search.repetition for search, _ in rows}) > 1
-    first: tuple[Column[tuple[SearchResult, Entry]], ...] = (
-        uut_column(model.styles, lambda row: row[0].uut),
+    by_scenario: tuple[Column[tuple[SearchResult, Entry]], ...] = (
         words("Scenario", lambda row: row[0].scenario),
         Column("Sources", lambda row: str(len(row[0].streams))),
+    )
+    first: tuple[Column[tuple[SearchResult, Entry]], ...] = (
+        uut_column(model.styles, lambda row: row[0].uut),
+        *(() if of_one_scenario else by_scenario),
         Column("Frame size", lambda row: size_text(row[0].frame_size)),
         *((Column("Search", lambda row: str(row[0].repetition)),) if repeated else ()),
     )
@@ -115,7 +121,7 @@ def _of_searches(
         yield table(rows, *first, *columns)
 
 
-@report_table("search-streams", "Each stream at its highest load", "searches with several streams")
+@report_table("search-streams")
 def search_streams(model: ReportModel) -> Iterator[Table]:
     """A row per stream of searches with several."""
     return _of_searches(
@@ -129,7 +135,7 @@ def search_streams(model: ReportModel) -> Iterator[Table]:
     )
 
 
-@report_table("search-delays", "Delay under load", "delay trials after a search")
+@report_table("search-delays")
 def search_delays(model: ReportModel) -> Iterator[Table]:
     """A row per load at which delays were measured after a search."""
 
@@ -155,9 +161,14 @@ def tested(searches: Iterable[SearchResult]) -> list[TestRow]:
     return [(search, search.tests) for search in searches if search.tests is not None]
 
 
-def by_streams(rows: Iterable[TestRow]) -> dict[tuple[str, int], list[TestRow]]:
+def by_streams(rows: Iterable[TestRow]) -> dict[str, list[TestRow]]:
     """The rows by scenario and number of sources."""
-    return grouped(rows, lambda row: (row[0].scenario, len(row[0].streams)))
+    return grouped(rows, lambda row: sources_text(row[0]))
+
+
+def sources_text(search: SearchResult) -> str:
+    """The scenario and the number of sources of a search."""
+    return f"{search.scenario}, {count(len(search.streams), 'source')}"
 
 
 def latency_text(tests: Rfc2544Tests) -> str:
@@ -222,20 +233,15 @@ def test_tables(rows: Sequence[TestRow], model: ReportModel) -> Iterator[tuple[s
     """A table per test, with its title; a row per UUT, frame size and search."""
     for name, cells in _TESTS.items():
         of_test = [(search, test) for search, tests in rows if (test := getattr(tests, name)) is not None]
-        if of_test:
-            repeated = len({search.repetition for search, _ in of_test}) > 1
-            columns: list[Column[tuple[SearchResult, Any]]] = [
-                uut_column(model.styles, lambda row: row[0].uut),
-                Column("Frame size", lambda row: size_text(row[0].frame_size)),
-                *((Column("Search", lambda row: str(row[0].repetition)),) if repeated else ()),
-            ]
-            for title, cell in cells.items():
-                kind = Kind.WORDS if title == _NOTES else Kind.TEXT
-                columns.append(Column(title, lambda row, cell=cell: cell(*row), kind))  # type: ignore[misc]  # mypy cannot infer lambdas with bound arguments
-            yield sentence(f"rfc2544.{name}"), table(of_test, *columns)
+        columns: list[Column[tuple[SearchResult, Any]]] = []
+        for title, cell in cells.items():
+            kind = Kind.WORDS if title == _NOTES else Kind.TEXT
+            columns.append(Column(title, lambda row, cell=cell: cell(*row), kind))  # type: ignore[misc]  # mypy cannot infer lambdas with bound arguments
+        for table_of_test in _of_searches(model, of_test, *columns, of_one_scenario=True):
+            yield sentence(f"rfc2544.{name}"), table_of_test
 
 
-@report_table("rfc2544", "Tests of RFC 2544", "the tests of RFC 2544")
+@report_table("rfc2544")
 def rfc2544(model: ReportModel) -> Iterator[Table]:
     """All tables of the other tests of RFC 2544."""
     for rows in by_streams(tested(model.results.searches)).values():

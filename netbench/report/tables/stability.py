@@ -2,19 +2,18 @@
 
 from collections.abc import Iterator
 
-from netbench.model.frame_mix import size_text
 from netbench.model.verdict import Verdict
 from netbench.report.blocks import Column, Table, table
 from netbench.report.formats import change, kfps, mean, time_unit
 from netbench.report.model import ReportModel
 from netbench.report.stability import boots_words, drift_an_hour_words, drift_words, first_trials_words, p_of
-from netbench.report.tables.registry import group_columns, number, report_table, uut_column, words
-from netbench.statistics.drift import Outliers, Residual, Steadiness, outliers_of
-from netbench.statistics.groups import Group, grouped
+from netbench.report.tables.registry import number, place_columns, report_table, size_column, uut_column, words
+from netbench.statistics.drift import Residual, Steadiness, outliers_of
+from netbench.statistics.groups import grouped
 from netbench.statistics.totals import TrialTotals
 
 
-@report_table("stability", "Stability", "a cell that was measured twice")
+@report_table("stability")
 def stability(model: ReportModel) -> Iterator[Table]:
     """Drift, effects of boots and of first trials by UUT."""
     if shown := [steadiness for steadiness in model.steadiness if steadiness.residuals]:
@@ -46,13 +45,13 @@ def _duration(seconds: float) -> str:
     return f"{seconds / unit_s:.1f} {unit}"
 
 
-@report_table("outliers", "Outliers", "a cell with five valid trials")
+@report_table("outliers")
 def outliers(model: ReportModel) -> Iterator[Table]:
     """The cells with outliers, and their means without them."""
     if cells := [cell for group in model.groups if (cell := outliers_of(group)) is not None]:
         yield table(
             cells,
-            *group_columns(model.styles, _group_of),
+            *place_columns(model.styles, lambda cell: cell.group),
             Column("Load per source", lambda cell: str(cell.group.load)),
             Column(
                 "Repetitions marked",
@@ -66,11 +65,7 @@ def outliers(model: ReportModel) -> Iterator[Table]:
         )
 
 
-def _group_of(cell: Outliers) -> Group:
-    return cell.group
-
-
-@report_table("warm-ups", "Warm-up trials", "warm_up_trials in the profile")
+@report_table("warm-ups")
 def warm_ups(model: ReportModel) -> Iterator[Table]:
     """The warm-up trials of each boot."""
     trials = [warm_up.result for warm_up in model.results.warm_ups]
@@ -79,7 +74,7 @@ def warm_ups(model: ReportModel) -> Iterator[Table]:
             boots,
             uut_column(model.styles, lambda boot: boot[0].spec.uut),
             number("Boot", lambda boot: f"{boot[0].boot:,}"),
-            number("Frame size", lambda boot: size_text(boot[0].spec.frame_size, " B")),
+            size_column(lambda boot: boot[0].spec.frame_size),
             Column("Load per source", lambda boot: str(boot[0].spec.load)),
             number("Warm-up trials", lambda boot: str(len(boot))),
             number("Not valid", lambda boot: str(sum(trial.verdict is not Verdict.VALID for trial in boot))),

@@ -56,7 +56,7 @@ def ceilings_table(record: SelftestRecord) -> Table:
     )
 
 
-@report_table("source-ceilings", "Highest rate of the sources", "a calibration of the sources")
+@report_table("source-ceilings")
 def source_ceilings(model: ReportModel) -> Iterator[Table]:
     """The highest rates of the campaign's sources, with each sample."""
     if ceilings := CEILINGS.of(model.results.manifest):
@@ -83,7 +83,7 @@ def _samples(ceiling: SourceCeiling) -> str:
     return ", ".join(rate if accepted else f"({rate})" for rate, accepted in rates)
 
 
-@report_table("stalls", "Stalls of the tester", "CPU wait times of the tester's threads")
+@report_table("stalls")
 def stalls(model: ReportModel) -> Iterator[Table]:
     """How long the tester's threads waited for a CPU, by UUT; parts are relative to the duration of each trial."""
     by_uut = grouped(model.results.trials, lambda trial: trial.spec.uut)
@@ -156,53 +156,44 @@ def identity_tables(tester: Identities) -> Sequence[Table]:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The settings of the host before and after a campaign; `after` is empty if it is not finished."""
+    """The known settings of the host, each before and after a campaign, and whether those after it are known."""
 
-    before: Mapping[SettingPath, str]
-    after: Mapping[SettingPath, str]
+    values: Mapping[SettingPath, tuple[str, str]]
+    is_finished: bool
 
     @classmethod
     def of(cls, manifest: Mapping[str, object]) -> "Environment":
         """Read a manifest."""
-        return cls(dict(_leaves(manifest.get("before"), ())), dict(_leaves(manifest.get("after"), ())))
-
-    def values(self, path: SettingPath) -> tuple[str, str]:
-        """The values of a setting before and after the campaign."""
-        return self.before.get(path, UNKNOWN_SETTING), self.after.get(path, UNKNOWN_SETTING)
-
-    @property
-    def known(self) -> list[SettingPath]:
-        """The settings with a value."""
-        paths = dict.fromkeys((*self.before, *self.after))
-        return [path for path in paths if set(self.values(path)) != {UNKNOWN_SETTING}]
+        before, after = dict(_leaves(manifest.get("before"), ())), dict(_leaves(manifest.get("after"), ()))
+        paths = dict.fromkeys((*before, *after))
+        values = {path: (before.get(path, UNKNOWN_SETTING), after.get(path, UNKNOWN_SETTING)) for path in paths}
+        known = {path: both for path, both in values.items() if set(both) != {UNKNOWN_SETTING}}
+        return cls(known, bool(after))
 
     @property
     def changed(self) -> list[SettingPath]:
         """The settings that changed during the campaign."""
-        return [
-            path
-            for path in self.known
-            if self.after and path[0] != _ALWAYS_CHANGING and len(set(self.values(path))) > 1
-        ]
+        differing = (path for path, (before, after) in self.values.items() if before != after)
+        return [path for path in differing if self.is_finished and path[0] != _ALWAYS_CHANGING]
 
 
-@report_table("environment", "Environment", "a manifest")
+@report_table("environment")
 def environment(model: ReportModel) -> Iterator[Table]:
     """Settings with both values, the changed ones marked; then settings with a single value."""
     state = Environment.of(model.results.manifest)
     changed = set(state.changed)
     both: tuple[Column[SettingPath], ...] = (
         Column("Setting", ".".join),
-        Column("Before", lambda path: state.values(path)[0]),
-        Column("After", lambda path: state.values(path)[1] if state.after else UNKNOWN),
+        Column("Before", lambda path: state.values[path][0]),
+        Column("After", lambda path: state.values[path][1] if state.is_finished else UNKNOWN),
     )
     single: tuple[Column[SettingPath], ...] = (
         Column("Setting, the same before and after", ".".join),
-        Column("Value", lambda path: state.values(path)[0]),
+        Column("Value", lambda path: state.values[path][0]),
     )
-    is_changing = {path: not state.after or len(set(state.values(path))) > 1 for path in state.known}
-    for columns, changing in ((both, True), (single, False)):
-        if paths := [path for path in state.known if is_changing[path] is changing]:
+    same = {path for path, (before, after) in state.values.items() if state.is_finished and before == after}
+    for columns, is_same in ((both, False), (single, True)):
+        if paths := [path for path in state.values if (path in same) is is_same]:
             yield table(
                 paths,
                 *columns,

@@ -25,7 +25,7 @@ _OF_MACHINE = (Virtualisation.NONE, Virtualisation.OS_LEVEL, Virtualisation.PARA
 Facts = Mapping[str, str]
 
 
-@report_table("facts", "Units under test", "facts that UUTs report")
+@report_table("facts")
 def facts(model: ReportModel) -> Iterator[Table]:
     """A row per fact, a column per UUT; facts that all of several UUTs share are in a separate table."""
     facts = model.results.facts
@@ -43,7 +43,7 @@ def facts(model: ReportModel) -> Iterator[Table]:
         yield table(different, name, *columns, css="facts")
 
 
-@report_table("platforms", "Platforms", "UUTs of known virtualisation")
+@report_table("platforms")
 def platforms(model: ReportModel) -> Iterator[Table]:
     """A row per UUT of known virtualisation, by its kind."""
     facts = model.results.facts
@@ -99,7 +99,7 @@ def _nics(facts: Facts) -> str:
     return f"{model}attached by {facts['attachment']}"
 
 
-@report_table("cpu-scenarios", "CPU time by scenario", "CPU time of the machine or of neighbours")
+@report_table("cpu-scenarios")
 def cpu_by_scenario(model: ReportModel) -> Iterator[Table]:
     """A row per UUT, scenario and guest, the UUT itself first: CPU time in percent of one CPU."""
     uses = cpu_use(model.groups)
@@ -124,7 +124,7 @@ def cpu_by_scenario(model: ReportModel) -> Iterator[Table]:
     yield table(rows, *columns, css="cpu", block=lambda row: row[0].uut, shows_blocks=False)
 
 
-@report_table("cpu", "CPU time", "CPU time of guests")
+@report_table("cpu")
 def cpu_tables(model: ReportModel) -> Iterator[Table]:
     """Mean CPU time of the valid trials with its 95 % interval, a block per frame size, for each view."""
     return tables_of_groups(
@@ -136,7 +136,7 @@ def cpu_tables(model: ReportModel) -> Iterator[Table]:
     )
 
 
-@report_table("counters", "Counters inside the UUTs", "UUTs that count frames")
+@report_table("counters")
 def counters(model: ReportModel) -> Iterator[Table]:
     """For each guest that counts frames itself, the sum of each of its counters."""
     uuts = list(model.styles)

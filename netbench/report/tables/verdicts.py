@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from netbench.model.frame_mix import size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.report.blocks import Column, Folded, Table, table
 from netbench.report.model import ReportModel
-from netbench.report.tables.registry import number, report_table, words
+from netbench.report.tables.registry import number, report_table, size_column, words
 from netbench.statistics.groups import grouped
 
 
@@ -47,7 +46,7 @@ def reasons_by_kind(model: ReportModel, reasons: Sequence[TrialReason]) -> list[
     ]
 
 
-@report_table("verdicts", "Verdicts and reasons", "a trial with a reason")
+@report_table("verdicts")
 def verdicts(model: ReportModel) -> Iterator[Table]:
     """All reasons against trials."""
     if reasons := reasons_against(model.results.trials):
@@ -58,7 +57,7 @@ def _reasons_table(reasons: Sequence[TrialReason], model: ReportModel) -> Table:
     every: tuple[Column[TrialReason], ...] = (
         Column("UUT", lambda entry: model.styles[entry.trial.spec.uut].label),
         Column("Scenario", lambda entry: entry.trial.spec.scenario),
-        number("Frame size", lambda entry: size_text(entry.trial.spec.frame_size, " B")),
+        size_column(lambda entry: entry.trial.spec.frame_size),
         Column("Load per source", lambda entry: str(entry.trial.spec.load)),
         number("Sources", lambda entry: str(len(entry.trial.spec.streams))),
         number("Repetition", lambda entry: str(entry.trial.spec.repetition)),
