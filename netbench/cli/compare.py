@@ -29,7 +29,7 @@ from netbench.report.comparison import (
 )
 from netbench.report.comparison_exports import Document
 from netbench.report.comparison_page import write_comparison
-from netbench.report.formats import count, heading_of, mean, sentence
+from netbench.report.formats import count, mean, section_texts, sentence
 from netbench.report.stability import steadiness_warnings
 from netbench.report.styles import LEGEND, label
 from netbench.results.atomic import write_atomically
@@ -53,6 +53,11 @@ _WIDE = 24  # width of a difference in characters
 _COMPLETE = "complete"
 _SEARCH = "search"  # a kind of schedule
 _STYLES = {GateResult.PASSED: "green", GateResult.FAILED: "red", GateResult.INCONCLUSIVE: "yellow"}
+_EXIT_CODES = {
+    GateResult.PASSED: ExitCode.DONE,
+    GateResult.FAILED: ExitCode.INVALID_RESULTS,
+    GateResult.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +110,10 @@ def run_compare(directories: Sequence[Path], console: Console, options: CompareO
         write_comparison(base.results, compared, options.html)
     _write_document(console, options, base, compared)
     gates = [pair.gate for pair in compared if pair.gate is not None]
-    if not gates:
-        return ExitCode.DONE
     if options.prints_text:
         for gate in gates:
             _print_gate(console, gate)
-    codes = {GateResult.PASSED: ExitCode.DONE, GateResult.FAILED: ExitCode.INVALID_RESULTS}
-    return codes.get(total(gate.outcome for gate in gates), ExitCode.INCONCLUSIVE)
+    return _EXIT_CODES[total(gate.outcome for gate in gates)] if gates else ExitCode.DONE
 
 
 def _compared(
@@ -161,7 +163,7 @@ def _state(results: CampaignResults) -> str:
     """`complete`, or what is missing."""
     if results.searches:
         return _COMPLETE if results.manifest.get("finished") else "unfinished, searches are missing"
-    missing = results.planned_trials - len(results.trials) - results.skipped_trials
+    missing = results.missing_trials
     return _COMPLETE if missing <= 0 else f"unfinished, {missing:,} of {results.planned_trials:,} trials missing"
 
 
@@ -337,7 +339,7 @@ def _print_pair(console: Console, pair: Compared, emulated: Collection[str]) -> 
     for text in pair.left_out:
         _print_line(console, f"not compared: {text}")
     if pair.maxima is not None:
-        title = f"{heading_of('maxima-searched')[0]}, kfps of each stream"
+        title = f"{section_texts('maxima-searched')[0]}, kfps of each stream"
         _print_rows(console, title, "Goal", list(map(search_row, pair.maxima.differences)), emulated)
 
 
@@ -350,42 +352,33 @@ def _print_rows(
     shown = rows
     if len(rows) > _ROWS:
         shown = ([row for row in rows if row.change is not None] or rows)[:_ROWS]
-    several = len({row.place.scenario for row in rows}) > 1, len({row.place.sources for row in rows}) > 1
+    scenarios, sources = {row.place.scenario for row in rows}, {row.place.sources for row in rows}
     has_p = any(row.p for row in rows)
     table = TerminalTable()
     table.add_columns_of(texts=("UUT",), numbers=("Frame\nsize",))
     table.add_columns_of(texts=(load_heading,), numbers=("Base", "New"))
     table.add_columns_of(texts=("Difference",), numbers=("p",) if has_p else ())
-    heading = ""
+    previous = ""
     for row in shown:
-        previous, heading = heading, _heading(row, emulated, *several)
+        parts = [label(row.place.uut, emulated)]
+        parts += [row.place.scenario] if len(scenarios) > 1 else []
+        parts += [count(row.place.sources, "source")] if len(sources) > 1 else []
+        heading = visible(", ".join(parts))
         if heading != previous:
             table.add_section()
+        difference = f"{row.difference} ({row.note})" if row.note else row.difference
+        style = "" if row.change is None else "red" if row.change < 0 else "green"  # of a worse and a better one
         table.add_cells(
             heading if heading != previous else "",
             size_text(row.place.frame_size),
             row.load.replace(" → ", "\n→ "),
             *(text.removesuffix(" %") for text in (row.base, row.new)),
-            _coloured(row),
+            Text(fill(difference, _WIDE), style=style),
             *([row.p] if has_p else []),
         )
+        previous = heading
     _print_line(console, title, "italic")
     console.print(table)
     if len(shown) < len(rows):
         more = f"and {count(len(rows) - len(shown), 'cell')} more, all of them with --html or --format json"
         _print_line(console, more)
-
-
-def _coloured(row: ComparedRow) -> Text:
-    """The difference, red where the new campaign is worse and green where it is better."""
-    style = "" if row.change is None else "red" if row.change < 0 else "green"
-    text = f"{row.difference} ({row.note})" if row.note else row.difference
-    return Text(fill(text, _WIDE), style=style)
-
-
-def _heading(row: ComparedRow, emulated: Collection[str], scenarios: bool, sources: bool) -> str:
-    """The UUT of a row, with scenario and number of sources where there are several."""
-    parts = [label(row.place.uut, emulated)]
-    parts += [row.place.scenario] if scenarios else []
-    parts += [count(row.place.sources, "source")] if sources else []
-    return visible(", ".join(parts))
