@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
-from netbench.model.frame_mix import size_text
 from netbench.model.verdict import CampaignWarning
 from netbench.report.comparison import Compared, gate_advice, gate_words, search_row, throughput_row
 from netbench.report.formats import mean
 from netbench.report.renderer import template
-from netbench.report.summary_json import mean_and_width
+from netbench.report.summary_json import identity, mean_and_width
 from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Difference, half_width_of
 from netbench.statistics.groups import Group
 from netbench.statistics.regression_gate import CellResult, GateResult, total
@@ -177,16 +176,8 @@ def _result(result: CellResult | None) -> JsonObject:
 
 def _place(place: ComparedCell | Searched) -> JsonObject:
     if isinstance(place, ComparedCell):
-        what = {"load": "maximum" if place.load is None else str(place.load), "goal": None}
-    else:
-        what = {"load": None, "goal": place.goal}
-    return {
-        "uut": place.uut,
-        "scenario": place.scenario,
-        "sources": place.sources,
-        "frame_size": size_text(place.frame_size),
-        **what,
-    }
+        return {**identity(place), "load": "maximum" if place.load is None else str(place.load), "goal": None}
+    return {**identity(place), "load": None, "goal": place.goal}
 
 
 def _of_difference(difference: Difference) -> JsonObject:
