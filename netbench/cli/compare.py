@@ -1,6 +1,6 @@
 """`netbench compare`: campaigns side by side, with the differences of their machines first."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,7 +13,7 @@ from netbench.cli.console import TerminalTable
 from netbench.cli.output import visible
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import size_text
+from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.verdict import CampaignWarning
 from netbench.report.comparison import (
     Compared,
@@ -29,7 +29,7 @@ from netbench.report.comparison import (
 )
 from netbench.report.comparison_exports import Document
 from netbench.report.comparison_page import write_comparison
-from netbench.report.formats import count, heading_of, mean, sentence
+from netbench.report.formats import count, mean, section_texts, sentence
 from netbench.report.stability import steadiness_warnings
 from netbench.report.styles import LEGEND, label
 from netbench.results.atomic import write_atomically
@@ -41,7 +41,7 @@ from netbench.results.comparability import (
     split_versions,
 )
 from netbench.results.directory import ResultDirectory
-from netbench.statistics.compared_cells import ALL_CELLS, DISTURBING, Campaign, CellSelection, Comparison, Difference
+from netbench.statistics.compared_cells import ALL_CELLS, DISTURBING, Campaign, CellSelection, Comparison
 from netbench.statistics.comparison import compare, why_nothing_compares
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.regression_gate import Gate, GateResult, judge, judge_searches, total
@@ -53,6 +53,11 @@ _WIDE = 24  # width of a difference in characters
 _COMPLETE = "complete"
 _SEARCH = "search"  # a kind of schedule
 _STYLES = {GateResult.PASSED: "green", GateResult.FAILED: "red", GateResult.INCONCLUSIVE: "yellow"}
+_EXIT_CODES = {
+    GateResult.PASSED: ExitCode.DONE,
+    GateResult.FAILED: ExitCode.INVALID_RESULTS,
+    GateResult.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +67,6 @@ class _StoredCampaign:
     name: str
     directory: ResultDirectory
     results: CampaignResults
-
-    @property
-    def measured(self) -> Iterator[tuple[str, str, str]]:
-        """UUT, scenario and frame size of all its measurements."""
-        for search in self.results.searches:
-            yield search.uut, search.scenario, str(search.frame_size)
-        for trial in () if self.results.searches else self.results.trials:
-            yield trial.spec.uut, trial.spec.scenario, str(trial.spec.frame_size)
-
-    @property
-    def state(self) -> str:
-        """`complete`, or what is missing."""
-        results = self.results
-        if results.searches:
-            return _COMPLETE if results.manifest.get("finished") else "unfinished, searches are missing"
-        missing = results.planned_trials - len(results.trials) - results.skipped_trials
-        return _COMPLETE if missing <= 0 else f"unfinished, {missing:,} of {results.planned_trials:,} trials missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +89,6 @@ class CompareOptions:
         """Whether the comparison is printed as text."""
         return self.document is None or self.output is not None
 
-    @property
-    def threshold(self) -> float | None:
-        """The threshold of the gate as a ratio."""
-        return None if self.fail_on_regression is None else self.fail_on_regression / 100
-
 
 def run_compare(directories: Sequence[Path], console: Console, options: CompareOptions) -> ExitCode:
     """Compare campaigns to the first, print the result, and write the files that the options name.
@@ -120,77 +103,73 @@ def run_compare(directories: Sequence[Path], console: Console, options: CompareO
     else:
         base, *others = _campaigns_in(directories)
     _reject_unknown(options.selection, [base, *others])
-    compared = (
-        _compare_searches(base, others, options)
-        if base.results.searches
-        else _compare_loads(base, others, options, in_turn=in_turn)
-    )
+    compared = _compared(base, others, options, in_turn=in_turn)
     if options.prints_text:
         _print(console, base, others, compared)
     if options.html is not None:
         write_comparison(base.results, compared, options.html)
     _write_document(console, options, base, compared)
     gates = [pair.gate for pair in compared if pair.gate is not None]
-    if not gates:
-        return ExitCode.DONE
     if options.prints_text:
         for gate in gates:
             _print_gate(console, gate)
-    codes = {GateResult.PASSED: ExitCode.DONE, GateResult.FAILED: ExitCode.INVALID_RESULTS}
-    return codes.get(total(gate.outcome for gate in gates), ExitCode.INCONCLUSIVE)
+    return _EXIT_CODES[total(gate.outcome for gate in gates)] if gates else ExitCode.DONE
 
 
-def _compare_loads(
+def _compared(
     base: _StoredCampaign, others: Sequence[_StoredCampaign], options: CompareOptions, *, in_turn: bool
 ) -> list[Compared]:
-    campaigns = [Campaign.of(campaign.name, campaign.results, options.selection) for campaign in (base, *others)]
-    comparisons = compare(campaigns[0], campaigns[1:], accept_disturbed=options.accept_disturbed, in_turn=in_turn)
-    compared = []
-    for new, comparison in zip(others, comparisons, strict=True):
-        maxima = compare_maxima(
-            base.name,
-            base.results,
-            new.name,
-            new.results,
-            selection=options.selection,
-            accept_disturbed=options.accept_disturbed,
+    """Compare campaigns with loads, or the limits of campaigns that searched; UsageError for those with no cell."""
+    is_search = bool(base.results.searches)
+    compare_limits = compare_searches if is_search else compare_maxima
+    selection, accept_disturbed = options.selection, options.accept_disturbed
+    limits = [
+        compare_limits(
+            base.name, base.results, new.name, new.results, selection=selection, accept_disturbed=accept_disturbed
         )
+        for new in others
+    ]
+    comparisons: Sequence[Comparison | SearchComparison] = limits
+    if not is_search:
+        campaigns = [Campaign.of(campaign.name, campaign.results, selection) for campaign in (base, *others)]
+        comparisons = compare(campaigns[0], campaigns[1:], accept_disturbed=accept_disturbed, in_turn=in_turn)
+    compared = []
+    for new, comparison, of_limits in zip(others, comparisons, limits, strict=True):
         is_dead = any(left_out.dead for left_out in comparison.left_out)
-        if not (comparison.differences or maxima.differences or is_dead):
-            why = why_nothing_compares(comparison, is_selection=options.selection != ALL_CELLS)
-            text = sentence("comparison.cannot_compare", base=base.name, new=new.name, why=why)
-            raise UsageError(sentence("comparison.compare_same", text=text))
-        gate = None if options.threshold is None else judge(comparison, options.threshold, maxima)
+        if not (comparison.differences or of_limits.differences or is_dead):
+            raise UsageError(_why_not_compared(base.name, new.name, comparison, selection))
+        gate = None
+        if options.fail_on_regression is not None:
+            threshold = options.fail_on_regression / 100
+            if isinstance(comparison, SearchComparison):
+                gate = judge_searches(comparison, threshold)
+            else:
+                gate = judge(comparison, threshold, of_limits)
+        maxima = None if is_search else of_limits
         compared.append(Compared(comparison, new.results, _settings(base, new), maxima, gate))
     return compared
 
 
-def _compare_searches(
-    base: _StoredCampaign, others: Sequence[_StoredCampaign], options: CompareOptions
-) -> list[Compared]:
-    """Compare campaigns that searched: their limits, and not the trials of the searches."""
-    compared = []
-    for new in others:
-        comparison = compare_searches(
-            base.name,
-            base.results,
-            new.name,
-            new.results,
-            selection=options.selection,
-            accept_disturbed=options.accept_disturbed,
-        )
-        if not (comparison.differences or any(left_out.dead for left_out in comparison.left_out)):
-            nothing = sentence("comparison.nothing_in_common")
-            why = next((left_out.why for left_out in comparison.left_out), nothing)
-            raise UsageError(sentence("comparison.cannot_compare", base=base.name, new=new.name, why=why))
-        gate = None if options.threshold is None else judge_searches(comparison, options.threshold)
-        compared.append(Compared(comparison, new.results, _settings(base, new), gate=gate))
-    return compared
+def _why_not_compared(base: str, new: str, comparison: Comparison | SearchComparison, selection: CellSelection) -> str:
+    if isinstance(comparison, SearchComparison):
+        nothing = sentence("comparison.nothing_in_common")
+        why = next((left_out.why for left_out in comparison.left_out), nothing)
+        return sentence("comparison.cannot_compare", base=base, new=new, why=why)
+    why = why_nothing_compares(comparison, is_selection=selection != ALL_CELLS)
+    return sentence("comparison.compare_same", text=sentence("comparison.cannot_compare", base=base, new=new, why=why))
+
+
+def _state(results: CampaignResults) -> str:
+    """`complete`, or what is missing."""
+    if results.searches:
+        return _COMPLETE if results.manifest.get("finished") else "unfinished, searches are missing"
+    missing = results.missing_trials
+    return _COMPLETE if missing <= 0 else f"unfinished, {missing:,} of {results.planned_trials:,} trials missing"
 
 
 def _settings(base: _StoredCampaign, new: _StoredCampaign) -> tuple[ChangedSetting, ...]:
     """The settings that differ; an incomplete campaign is one."""
-    states = (base.state, new.state)
+    states = (_state(base.results), _state(new.results))
     unfinished = () if states == (_COMPLETE, _COMPLETE) else (ChangedSetting("campaign", *states, matters=True),)
     return (
         *unfinished,
@@ -203,13 +182,14 @@ def _reject_unknown(selection: CellSelection, campaigns: Sequence[_StoredCampaig
     """UsageError for a name or pattern that matches no measurement of any campaign."""
     if selection == ALL_CELLS:
         return  # no trials need to be read for all cells
-    specs = [spec for campaign in campaigns for spec in campaign.measured]
-    for option, patterns, values in (
-        ("--uut", selection.uuts, [spec[0] for spec in specs]),
-        ("--scenario", selection.scenarios, [spec[1] for spec in specs]),
-        ("--size", selection.sizes, [spec[2] for spec in specs]),
-    ):
-        known = list(dict.fromkeys(values))
+    measured: list[tuple[str, str, FrameSize]] = []
+    for results in (campaign.results for campaign in campaigns):
+        measured += [(search.uut, search.scenario, search.frame_size) for search in results.searches]
+        trials = () if results.searches else results.trials
+        measured += [(trial.spec.uut, trial.spec.scenario, trial.spec.frame_size) for trial in trials]
+    options = {"--uut": selection.uuts, "--scenario": selection.scenarios, "--size": selection.sizes}
+    for place, (option, patterns) in enumerate(options.items()):
+        known = list(dict.fromkeys(str(values[place]) for values in measured))
         for pattern in patterns:
             if not any(fnmatchcase(value, pattern) for value in known):
                 raise UsageError(f"{option} {pattern}: no campaign has it; there are {', '.join(known)}")
@@ -240,15 +220,13 @@ def _campaigns_in(directories: Sequence[Path]) -> list[_StoredCampaign]:
         campaigns.append(_StoredCampaign(visible(name if unique else str(path)), directory, results))
     for campaign in campaigns:
         if not campaign.results.searches and schedule_of(campaign.directory) == _SEARCH:
-            text = sentence("comparison.no_search_yet", name=campaign.name, path=campaign.directory.path)
-            raise UsageError(text)
-    kinds = {bool(campaign.results.searches) for campaign in campaigns}
-    if len(kinds) > 1:
-        searched, other = (
-            next(campaign for campaign in campaigns if bool(campaign.results.searches) is kind)
-            for kind in (True, False)
-        )
-        raise UsageError(sentence("comparison.searches_only", searched=searched.name, other=other.name))
+            path = campaign.directory.path
+            raise UsageError(sentence("comparison.no_search_yet", name=campaign.name, path=path))
+    searched, other = (
+        [campaign.name for campaign in campaigns if bool(campaign.results.searches) is kind] for kind in (True, False)
+    )
+    if searched and other:
+        raise UsageError(sentence("comparison.searches_only", searched=searched[0], other=other[0]))
     return campaigns
 
 
@@ -316,20 +294,19 @@ def _print(
 
 def _print_settings(console: Console, names: str, differs: Sequence[ChangedSetting]) -> None:
     """Print the differences apart from the numbers, in detail for those that matter, in one line for the others."""
-    matters = [difference for difference in differs if difference.matters]
-    others = [difference.setting for difference in differs if not difference.matters]
     if not differs:
         return
     console.print()
+    matters = [difference for difference in differs if difference.matters]
     if matters:
         _print_line(console, f"warning: not only numbers differ, {names}:", "yellow")
-        for difference in matters[:_SHOWN]:
-            _print_line(console, f"  {difference}")
-        others = [difference.setting for difference in matters[_SHOWN:]] + others
+    for difference in matters[:_SHOWN]:
+        _print_line(console, f"  {difference}")
+    others = matters[_SHOWN:] + [difference for difference in differs if not difference.matters]
     if others:
         more = f", and {len(others) - _SHOWN:,} more" if len(others) > _SHOWN else ""
         lead = "  likewise" if matters else f"these differ too, {names}"
-        _print_line(console, f"{lead}: {', '.join(others[:_SHOWN])}{more}")
+        _print_line(console, f"{lead}: {', '.join(other.setting for other in others[:_SHOWN])}{more}")
 
 
 def _print_warnings(console: Console, lead: str, warnings: Iterable[CampaignWarning]) -> None:
@@ -343,29 +320,27 @@ def _print_pair(console: Console, pair: Compared, emulated: Collection[str]) -> 
     console.print()
     _print_line(console, f"{pair.name} against {pair.base}: {pair.verdict}", "bold")
     comparison = pair.comparison
+    tables: list[tuple[str, str, Iterable[ComparedRow]]]
     if isinstance(comparison, SearchComparison):
-        _print_searches(console, "Highest loads, kfps of each stream", comparison, emulated)
+        tables = [("Highest loads, kfps of each stream", "Goal", map(search_row, comparison.differences))]
     else:
-        with_loss = [cell for cell in comparison.by_load if cell.loss is not None and _has_loss(cell)]
-        for title, cells, row_of in (
-            ("Highest throughput at any load, Mbit/s (L1)", comparison.maxima, throughput_row),
-            ("Throughput by load, Mbit/s (L1)", comparison.by_load, throughput_row),
-            ("Loss by load, % of the frames offered", with_loss, loss_row),
-        ):
-            _print_rows(console, title, "Load", [row_of(cell) for cell in cells], emulated)
+        lossy = [
+            cell
+            for cell in comparison.by_load
+            if cell.loss is not None and (mean(cell.base.loss_ratio) or mean(cell.new.loss_ratio))
+        ]
+        tables = [
+            ("Highest throughput at any load, Mbit/s (L1)", "Load", map(throughput_row, comparison.maxima)),
+            ("Throughput by load, Mbit/s (L1)", "Load", map(throughput_row, comparison.by_load)),
+            ("Loss by load, % of the frames offered", "Load", map(loss_row, lossy)),
+        ]
+    for title, load_heading, rows in tables:
+        _print_rows(console, title, load_heading, list(rows), emulated)
     for text in pair.left_out:
         _print_line(console, f"not compared: {text}")
-    if pair.maxima is not None and pair.maxima.differences:
-        title, _ = heading_of("maxima-searched")
-        _print_searches(console, f"{title}, kfps of each stream", pair.maxima, emulated)
-
-
-def _has_loss(difference: Difference) -> bool:
-    return any(mean(group.loss_ratio) for group in (difference.base, difference.new))
-
-
-def _print_searches(console: Console, title: str, comparison: SearchComparison, emulated: Collection[str]) -> None:
-    _print_rows(console, title, "Goal", list(map(search_row, comparison.differences)), emulated)
+    if pair.maxima is not None:
+        title = f"{section_texts('maxima-searched')[0]}, kfps of each stream"
+        _print_rows(console, title, "Goal", list(map(search_row, pair.maxima.differences)), emulated)
 
 
 def _print_rows(
@@ -377,42 +352,33 @@ def _print_rows(
     shown = rows
     if len(rows) > _ROWS:
         shown = ([row for row in rows if row.change is not None] or rows)[:_ROWS]
-    several = len({row.place.scenario for row in rows}) > 1, len({row.place.sources for row in rows}) > 1
+    scenarios, sources = {row.place.scenario for row in rows}, {row.place.sources for row in rows}
     has_p = any(row.p for row in rows)
     table = TerminalTable()
     table.add_columns_of(texts=("UUT",), numbers=("Frame\nsize",))
     table.add_columns_of(texts=(load_heading,), numbers=("Base", "New"))
     table.add_columns_of(texts=("Difference",), numbers=("p",) if has_p else ())
-    heading = ""
+    previous = ""
     for row in shown:
-        previous, heading = heading, _heading(row, emulated, *several)
+        parts = [label(row.place.uut, emulated)]
+        parts += [row.place.scenario] if len(scenarios) > 1 else []
+        parts += [count(row.place.sources, "source")] if len(sources) > 1 else []
+        heading = visible(", ".join(parts))
         if heading != previous:
             table.add_section()
+        difference = f"{row.difference} ({row.note})" if row.note else row.difference
+        style = "" if row.change is None else "red" if row.change < 0 else "green"  # of a worse and a better one
         table.add_cells(
             heading if heading != previous else "",
             size_text(row.place.frame_size),
             row.load.replace(" → ", "\n→ "),
             *(text.removesuffix(" %") for text in (row.base, row.new)),
-            _coloured(row),
+            Text(fill(difference, _WIDE), style=style),
             *([row.p] if has_p else []),
         )
+        previous = heading
     _print_line(console, title, "italic")
     console.print(table)
     if len(shown) < len(rows):
         more = f"and {count(len(rows) - len(shown), 'cell')} more, all of them with --html or --format json"
         _print_line(console, more)
-
-
-def _coloured(row: ComparedRow) -> Text:
-    """The difference, red where the new campaign is worse and green where it is better."""
-    style = "" if row.change is None else "red" if row.change < 0 else "green"
-    text = f"{row.difference} ({row.note})" if row.note else row.difference
-    return Text(fill(text, _WIDE), style=style)
-
-
-def _heading(row: ComparedRow, emulated: Collection[str], scenarios: bool, sources: bool) -> str:
-    """The UUT of a row, with scenario and number of sources where there are several."""
-    parts = [label(row.place.uut, emulated)]
-    parts += [row.place.scenario] if scenarios else []
-    parts += [count(row.place.sources, "source")] if sources else []
-    return visible(", ".join(parts))

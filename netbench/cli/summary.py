@@ -1,6 +1,5 @@
 """The tables at the end of a run: the results at a glance."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TypeVar
@@ -14,6 +13,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import mixes_among, size_text
 from netbench.model.search import SearchResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, WarningKind
+from netbench.report.caveats import frequent_kinds
 from netbench.report.findings import findings
 from netbench.report.formats import at_least, count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
 from netbench.report.stability import steadiness_remarks
@@ -49,6 +49,7 @@ _REMARKS_OF_REASONS = {
 _USUAL_REMARK = "{verdict} for {kind}: {trials}"
 T = TypeVar("T")
 Column = tuple[str, Callable[[Group], str]]
+SearchColumns = dict[str, Callable[[SearchResult], str]]
 
 
 def findings_text(results: CampaignResults) -> Text:
@@ -96,17 +97,17 @@ def _best(groups: Iterable[Group]) -> Iterator[Group]:
 def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> RenderableType:
     """Return a table with a row per search and goal, and its remarks below."""
     numbers = {text: number for number, text in enumerate(filter(None, dict.fromkeys(map(remark, found))), start=1)}
-    names, which = _names(results, found)
+    texts, which = _names(results, found)
     repeated = _differ(found, lambda search: search.repetition)
     table = TerminalTable()
-    table.add_columns_of(texts=names, numbers=(*which, "Frame\nsize"))
+    table.add_columns_of(texts=tuple(texts), numbers=tuple(which))
     table.add_columns_of(texts=("Goal",), numbers=("Highest load\nkfps", "Out\nMbit/s", "Trials"))
     for _, searches in groupby(found, key=lambda search: search.uut):
         table.add_section()
         for search in searches:
             mark = f" [{numbers[remark(search)]}]" if remark(search) else ""
             table.add_cells(
-                *_name_cells(results, search, names, which),
+                *(cell(search) for cell in (texts | which).values()),
                 f"{search.goal} #{search.repetition}" if repeated else search.goal,
                 bounds_text(search).removesuffix(" kfps") + mark,
                 mbps(throughput_mbps(search)),
@@ -126,37 +127,31 @@ def rfc2544_table(results: CampaignResults) -> RenderableType | None:
     searches = [search for search, _ in rows]
     missing = dict.fromkeys(why for _, tests in rows for why in refusals(tests))
     otherwise = sum(warning.kind is WarningKind.NOT_AS_RFC_2544 for warning in results.warnings)
-    names, which = _names(results, searches)
-    which += ("Search",) if _differ(searches, lambda search: search.repetition) else ()
+    texts, which = _names(results, searches, with_repetition=True)
     table = TerminalTable()
-    table.add_columns_of(texts=names, numbers=(*which, "Frame\nsize"))
+    table.add_columns_of(texts=tuple(texts), numbers=tuple(which))
     table.add_columns_of(numbers=("Latency\nµs", "Back to back\nframes", "Buffer\nµs", "Recovery", "Reset"))
     for search, tests in rows:
         values = (read(tests) for read in (latency_text, bursts_text, buffer_text, recovery_text, reset_text))
-        table.add_cells(*_name_cells(results, search, names, which), *values)
+        table.add_cells(*(cell(search) for cell in (texts | which).values()), *values)
     not_as = f"not as RFC 2544 has it: {count(otherwise, 'point')}, which the report lists"
     return RenderGroup(table, *map(_remark, (*missing, not_as)))
 
 
-def _names(results: CampaignResults, found: Sequence[SearchResult]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the headings of the columns that name a search: of texts, and of numbers before the frame size."""
-    scenarios = ("Scenario",) if _differ(found, lambda search: search.scenario) else ()
-    sources = ("Sources",) if _differ(found, lambda search: search.streams) else ()
-    return ("UUT", *scenarios), sources
-
-
-def _name_cells(
-    results: CampaignResults, search: SearchResult, names: Sequence[str], which: Sequence[str]
-) -> Iterator[str]:
-    """Yield the cells of a search for the headings of `_names`, and its frame size."""
-    cells = {
-        "UUT": label(search.uut, results.emulated),
-        "Scenario": search.scenario,
-        "Sources": str(len(search.streams)),
-        "Search": f"#{search.repetition}",
-    }
-    yield from (cells[heading] for heading in (*names, *which))
-    yield size_text(search.frame_size)
+def _names(
+    results: CampaignResults, found: Sequence[SearchResult], *, with_repetition: bool = False
+) -> tuple[SearchColumns, SearchColumns]:
+    """Return the columns that name a search: of texts, and of numbers, the frame size last."""
+    texts: SearchColumns = {"UUT": lambda search: label(search.uut, results.emulated)}
+    if _differ(found, lambda search: search.scenario):
+        texts["Scenario"] = lambda search: search.scenario
+    numbers: SearchColumns = {}
+    if _differ(found, lambda search: search.streams):
+        numbers["Sources"] = lambda search: str(len(search.streams))
+    if with_repetition and _differ(found, lambda search: search.repetition):
+        numbers["Search"] = lambda search: f"#{search.repetition}"
+    numbers["Frame\nsize"] = lambda search: size_text(search.frame_size)
+    return texts, numbers
 
 
 def _differ(items: Iterable[T], value: Callable[[T], object]) -> bool:
@@ -177,7 +172,10 @@ def _columns(groups: Sequence[Group]) -> Iterator[Column]:
     if _differ(groups, lambda group: group.sources):
         yield "Sources", lambda group: str(group.sources)
     yield "Frame\nsize", lambda group: size_text(group.frame_size)
-    yield "Intended\nMbit/s", _intended
+    yield (
+        "Intended\nMbit/s",
+        lambda group: str(group.load) if group.intended_mbps is None else mbps(group.intended_mbps),
+    )
     if not neighbours:
         yield "Offered\nMbit/s", lambda group: mbps(mean(group.offered_mbps))
     yield "Throughput\nMbit/s", lambda group: at_least(mbps(mean(group.throughput_mbps)), group.is_lower_bound)
@@ -187,10 +185,6 @@ def _columns(groups: Sequence[Group]) -> Iterator[Column]:
     if neighbours:
         yield "Neigh-\nbour in", lambda group: mbps(mean(group.neighbours_offered_mbps))
         yield "\nand out", lambda group: mbps(mean(group.neighbours_throughput_mbps))
-
-
-def _intended(group: Group) -> str:
-    return str(group.load) if group.intended_mbps is None else mbps(group.intended_mbps)
 
 
 def _loss(group: Group) -> str:
@@ -203,11 +197,7 @@ def _loss(group: Group) -> str:
 
 def _verdict(group: Group) -> Text:
     """Return the numbers of valid, suspicious and invalid trials and of discarded attempts, one per line."""
-    trials = {
-        Verdict.VALID: group.valid,
-        Verdict.SUSPICIOUS: group.suspicious,
-        Verdict.INVALID: group.invalid,
-    }
+    trials = {Verdict.VALID: group.valid, Verdict.SUSPICIOUS: group.suspicious, Verdict.INVALID: group.invalid}
     lines = [Text(f"{len(of):,} {verdict.value}", style=_STYLES[verdict]) for verdict, of in trials.items() if of]
     if group.saturated:
         lines.insert(1 if group.valid else 0, Text(f"{group.saturated:,} saturated"))
@@ -244,19 +234,14 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
     if results.ended_sweeps:
         sweeps = count(len(results.ended_sweeps), "sweep")
         yield f"skipped, saturated: {count(results.skipped_trials, 'trial')} of {sweeps}, as of stop_when_saturated"
-    for kind, number in _kinds(_decisive(trial.reasons, trial.verdict) for trial in results.wanted_trials):
+    for kind, number in frequent_kinds(_decisive(trial.reasons, trial.verdict) for trial in results.wanted_trials):
         text = _REMARKS_OF_REASONS.get(kind, _USUAL_REMARK)
         yield text.format(verdict=kind.verdict.value, kind=kind.value, trials=count(number, "trial"))
     discarded = (reasons for trial in results.wanted_trials for reasons in trial.thrown_away)
-    for kind, number in _kinds(_decisive(reasons, Verdict.INVALID) for reasons in discarded):
+    for kind, number in frequent_kinds(_decisive(reasons, Verdict.INVALID) for reasons in discarded):
         yield f"discarded and repeated for {kind.value}: {count(number, 'attempt')}"
 
 
 def _decisive(reasons: Iterable[Reason], verdict: Verdict) -> list[Reason]:
     """Return the reasons that led to this verdict, without lesser ones."""
     return [reason for reason in reasons if reason.kind.verdict is verdict]
-
-
-def _kinds(trials: Iterable[Sequence[Reason]]) -> list[tuple[ReasonKind, int]]:
-    """Return the number of trials with each kind of reason, the most frequent first."""
-    return Counter(kind for reasons in trials for kind in {reason.kind for reason in reasons}).most_common()

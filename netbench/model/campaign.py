@@ -148,6 +148,11 @@ class CampaignResults:
         return sum(sweep.skipped_trials for sweep in self.ended_sweeps)
 
     @property
+    def missing_trials(self) -> int:
+        """How many planned trials were neither measured nor skipped."""
+        return self.planned_trials - len(self.trials) - self.skipped_trials
+
+    @property
     def emulated(self) -> frozenset[str]:
         """The UUTs whose CPU is emulated: their numbers describe the emulator."""
         return frozenset(uut for uut, setting in self.settings.items() if setting.emulators)

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain
 from typing import Generic, TypeVar
 
 from markupsafe import Markup
 
-from netbench.report.formats import count, glossary_of, heading_of, lead_of
+from netbench.report.formats import count, glossary_of, section_texts
 from netbench.statistics.groups import grouped
 
 Item = TypeVar("Item")
@@ -24,11 +23,6 @@ class Block:
     def template(self) -> str:
         """The name of its template."""
         return type(self).__name__.lower()
-
-    @property
-    def inner(self) -> Iterable["Block"]:
-        """The blocks within it."""
-        return ()
 
 
 class Kind(StrEnum):
@@ -204,11 +198,6 @@ class Choice(Block):
     start: str = ""
 
     @property
-    def inner(self) -> Iterable[Block]:
-        """The blocks of all parts."""
-        return chain.from_iterable(self.parts)
-
-    @property
     def entries(self) -> list[tuple[Option, Sequence[Block]]]:
         """Each option with its part, the one shown at first with `start`."""
         return list(zip(self.options, self.parts, strict=True))
@@ -228,11 +217,6 @@ class Folded(Block):
     is_open: bool = False
     badge: str = ""
 
-    @property
-    def inner(self) -> Iterable[Block]:
-        """The blocks under the summary."""
-        return self.parts
-
 
 @dataclass(frozen=True, slots=True)
 class Grid(Block):
@@ -240,11 +224,6 @@ class Grid(Block):
 
     parts: Sequence[Sequence[Block]]
     css: str
-
-    @property
-    def inner(self) -> Iterable[Block]:
-        """The blocks of all parts."""
-        return chain.from_iterable(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,16 +244,17 @@ class Section:
         return _has_figures(self.blocks)
 
 
-def _has_figures(blocks: Iterable[Block]) -> bool:
-    return any(isinstance(block, FigureMarkup) or _has_figures(block.inner) for block in blocks)
+def _has_figures(part: Block | Sequence[Block]) -> bool:
+    inner = part if isinstance(part, Sequence) else getattr(part, "parts", ())
+    return isinstance(part, FigureMarkup) or any(map(_has_figures, inner))
 
 
 def section(
     anchor: str, blocks: Iterable[Block], *, is_open: bool = False, lead: str | None = None, **values: object
 ) -> Section:
     """A section with title, lead and glossary from the data files; `values` are filled into both."""
-    title, link = heading_of(anchor, **values)
-    text = lead_of(anchor, **values) if lead is None else lead
+    title, link, usual_lead = section_texts(anchor, **values)
+    text = usual_lead if lead is None else lead
     return Section(anchor, title, link, text, list(blocks), is_open, glossary_of(anchor))
 
 

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.limits import LimitKind
-from netbench.model.verdict import ReasonKind, Verdict
+from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.report.formats import capitalised, count, enumerated, sentence
 from netbench.statistics.groups import Group, best_groups
 from netbench.statistics.interference import relative_maxima
@@ -13,13 +14,19 @@ from netbench.statistics.intervals import MOST_REPETITIONS, RatioOfMeans, Unknow
 
 _MOST_CAVEATS = 3
 _CLOSE_ENOUGH = 0.1  # the widest interval of a ratio, ±
+_REMEDIES: dict[ReasonKind | LimitKind, str] = {
+    ReasonKind.OFFERED_OUT_OF_TOLERANCE: "lower_load",
+    ReasonKind.CAPTURE_DROPPED: "bpf_sink",
+    ReasonKind.TESTER_DROPPED: "bpf_sink",
+    LimitKind.REQUESTED_LOAD: "raise_load",
+    LimitKind.SOURCE: "faster_source",
+}
 
 
 def caveats(results: CampaignResults, groups: Sequence[Group]) -> list[tuple[str, str]]:
     """The most important caveats, each with the id of the section that shows it."""
     found = [
         *_missing(results),
-        *_invalid(results),
         *_lower_bounds(groups),
         *_wide_intervals(groups),
         *_emulated(results),
@@ -37,7 +44,7 @@ def no_result(results: CampaignResults) -> str:
     if not measured:
         return sentence("caveats.nothing_measured", planned=f"{results.planned_trials:,}")
     trials = count(len(measured), "measured trial")
-    kinds = _frequent_kinds(results)
+    kinds = _kinds_against(results)
     if not kinds:
         return sentence("caveats.nothing_counted", trials=trials)
     kind, number = kinds[0]
@@ -48,23 +55,21 @@ def no_result(results: CampaignResults) -> str:
 
 
 def _missing(results: CampaignResults) -> Iterator[tuple[str, str]]:
-    missing = results.planned_trials - len(results.trials) - results.skipped_trials
-    if missing > 0 and not results.searches:
+    """The trials without results that count."""
+    if results.searches:
+        return
+    if (missing := results.missing_trials) > 0:
         text = sentence("caveats.missing", missing=f"{missing:,}", planned=f"{results.planned_trials:,}")
         yield text, "verdicts"
-
-
-def _invalid(results: CampaignResults) -> Iterator[tuple[str, str]]:
     trials = list(results.wanted_trials)
-    excluded_trials = sum(trial.verdict is not Verdict.VALID for trial in trials)
-    if excluded_trials and not results.searches:
-        (kind, number), *_ = _frequent_kinds(results)
+    if excluded := sum(trial.verdict is not Verdict.VALID for trial in trials):
+        kind, number = _kinds_against(results)[0]
         text = sentence(
             "caveats.invalid",
-            excluded=f"{excluded_trials:,}",
+            excluded=f"{excluded:,}",
             trials=count(len(trials), "trial"),
-            verb="is" if excluded_trials == 1 else "are",
-            kind=("" if number == excluded_trials else "most often ") + kind.value,
+            verb="is" if excluded == 1 else "are",
+            kind=("" if number == excluded else "most often ") + kind.value,
         )
         remedy = _remedy(kind)
         yield f"{text} {capitalised(remedy)}." if remedy else text, "verdicts"
@@ -76,9 +81,8 @@ def _lower_bounds(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
     for group in best_groups(groups):
         if group.limited_by and not group.limited_by.is_uut:
             limited.setdefault(group.limited_by.kind, {})[group.uut] = None
-    names = {LimitKind.REQUESTED_LOAD: "raise_load", LimitKind.SOURCE: "faster_source"}
     for limit, uuts in limited.items():
-        remedy = sentence(f"remedies.{names.get(limit, 'idle_machine')}")
+        remedy = _remedy(limit) or sentence("remedies.idle_machine")
         yield sentence("caveats.lower_bound", uuts=_named(uuts), limit=limit.value, remedy=remedy), "maximum"
 
 
@@ -90,26 +94,18 @@ def _wide_intervals(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
         return
     wide = [maximum for maximum in relative_maxima(groups) if _is_wide(maximum.ratio)]
     if wide:
-        needed = max(_needed(maximum.best, maximum.base) for maximum in wide)
+        intervals = [group.throughput_fps for maximum in wide for group in (maximum.best, maximum.base)]
+        known = (interval for interval in intervals if interval and interval.mean)
+        needed = max((repetitions_for(interval, _CLOSE_ENOUGH / 2) for interval in known), default=3)
         many = f"{needed} repetitions or more" if needed >= MOST_REPETITIONS else f"{needed} repetitions"
         uuts = _named(dict.fromkeys(maximum.victim.uut for maximum in wide))
         yield sentence("caveats.wide_interval", uuts=uuts, many=many, needed=needed), "isolation"
 
 
 def _is_wide(ratio: RatioOfMeans) -> bool:
-    if ratio.unknown is Unknown.TOO_FEW or ratio.unknown is Unknown.BASE_MAY_BE_ZERO:
+    if ratio.unknown in (Unknown.TOO_FEW, Unknown.BASE_MAY_BE_ZERO):
         return True
     return ratio.excluded is not None and ratio.excluded > _CLOSE_ENOUGH
-
-
-def _needed(*groups: Group) -> int:
-    """The repetitions that make the interval of each mean narrow enough."""
-    needed = (
-        repetitions_for(interval, _CLOSE_ENOUGH / 2)
-        for group in groups
-        if (interval := group.throughput_fps) and interval.mean
-    )
-    return max(needed, default=3)
 
 
 def _emulated(results: CampaignResults) -> Iterator[tuple[str, str]]:
@@ -117,23 +113,22 @@ def _emulated(results: CampaignResults) -> Iterator[tuple[str, str]]:
         yield sentence("caveats.emulated", uuts=_named(emulated)), "uuts"
 
 
-def _frequent_kinds(results: CampaignResults) -> list[tuple[ReasonKind, int]]:
-    """The kinds of reasons against trials, the most frequent first, each with its number of trials."""
-    counted = Counter(
-        kind
+def frequent_kinds(by_trial: Iterable[Iterable[Reason]]) -> list[tuple[ReasonKind, int]]:
+    """The kinds of reasons, the most frequent first, each with the number of its trials."""
+    kinds = (dict.fromkeys(reason.kind for reason in reasons) for reasons in by_trial)
+    return Counter(chain.from_iterable(kinds)).most_common()
+
+
+def _kinds_against(results: CampaignResults) -> list[tuple[ReasonKind, int]]:
+    return frequent_kinds(
+        [reason for reason in trial.reasons if reason.kind.verdict is not Verdict.VALID]
         for trial in results.wanted_trials
-        for kind in {reason.kind for reason in trial.reasons if reason.kind.verdict is not Verdict.VALID}
     )
-    return counted.most_common()
 
 
-def _remedy(kind: ReasonKind) -> str:
-    names = {
-        ReasonKind.OFFERED_OUT_OF_TOLERANCE: "lower_load",
-        ReasonKind.CAPTURE_DROPPED: "bpf_sink",
-        ReasonKind.TESTER_DROPPED: "bpf_sink",
-    }
-    return sentence(f"remedies.{names[kind]}") if kind in names else ""
+def _remedy(cause: ReasonKind | LimitKind) -> str:
+    """What to do about it; empty where that is unknown."""
+    return sentence(f"remedies.{_REMEDIES[cause]}") if cause in _REMEDIES else ""
 
 
 def _named(uuts: Iterable[str]) -> str:

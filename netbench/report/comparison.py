@@ -1,6 +1,6 @@
 """The texts and rows of a comparison, computed once: terminal, page and exports render these."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -31,7 +31,6 @@ from netbench.statistics.compared_cells import (
     ComparedCell,
     Comparison,
     Difference,
-    LeftOut,
     Tested,
 )
 from netbench.statistics.comparison import number_of_tests
@@ -76,8 +75,7 @@ class Compared:
     @property
     def verdict(self) -> str:
         """The result in a few words."""
-        comparison = self.comparison
-        return searches_verdict(comparison) if isinstance(comparison, SearchComparison) else verdict_words(comparison)
+        return verdict_words(self.comparison)
 
     @property
     def differences(self) -> list[Difference | SearchDifference]:
@@ -87,10 +85,14 @@ class Compared:
 
     @property
     def left_out(self) -> list[str]:
-        """The cells that are not compared, with the reasons."""
+        """The cells that are not compared, with the reasons; of campaigns with loads one cell for each reason."""
         if isinstance(self.comparison, SearchComparison):
             return [str(limit) for limit in self.comparison.left_out]
-        return list(left_out_words(self.comparison.left_out))
+        by_reason = grouped(self.comparison.left_out, lambda cell: cell.why)
+        return [
+            f"{cells[0].place}{f', and {len(cells) - 1:,} more' if len(cells) > 1 else ''}: {why}"
+            for why, cells in by_reason.items()
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +144,8 @@ def _row(
     test: str = "",
 ) -> ComparedRow:
     """A row with its load and its number of valid repetitions, on both sides where these differ."""
-    (base, base_spread), (new, new_spread) = sides
     groups = (difference.base, difference.new)
-    loads = dict.fromkeys(str(group.load) for group in groups)
-    repetitions = dict.fromkeys(str(len(group.valid)) for group in groups)
+    (base, base_spread), (new, new_spread) = sides
     return ComparedRow(
         difference.place,
         base,
@@ -154,22 +154,22 @@ def _row(
         change,
         base_spread,
         new_spread,
-        load=" → ".join(loads),
+        load=" → ".join(dict.fromkeys(str(group.load) for group in groups)),
         p=p_value(None if tested is None else tested.corrected),
         test=test,
-        n=", ".join(repetitions),
+        n=", ".join(dict.fromkeys(str(len(group.valid)) for group in groups)),
     )
 
 
 def search_row(difference: SearchDifference) -> ComparedRow:
     """The limits that were searched, in thousands of frames/s of each stream."""
     return ComparedRow(
-        difference.what,
+        difference.place,
         range_words(difference.base),
         range_words(difference.new),
         search_words(difference),
         difference.change,
-        load=difference.what.goal,
+        load=difference.place.goal,
         note="unstable" if difference.unstable else "",
     )
 
@@ -229,39 +229,32 @@ def loss_words(difference: Difference) -> str:
     return f"{sign}{percent(abs(loss.difference)).removesuffix(' %')} pp ({spread})"
 
 
-def verdict_words(comparison: Comparison) -> str:
-    """`no difference in 12 cells`, `slower in 3, by up to 3.0 %; 12 cells in all`."""
-    differences = comparison.differences
-    cells = count(len(differences), "cell")
+def verdict_words(comparison: Comparison | SearchComparison) -> str:
+    """`no difference in 12 cells`, `slower in 3, by up to 3.0 %; 12 cells in all`; of searches: limits, lower in 3."""
+    is_search = isinstance(comparison, SearchComparison)
+    noun, worse, better = ("limit", "lower", "higher") if is_search else ("cell", "slower", "faster")
+    cells = count(len(comparison.differences), noun)
     dead = sum(cell.dead for cell in comparison.left_out)
-    if parts := _changes(dead, [difference.change for difference in differences], "slower", "faster"):
-        return f"{parts}; {cells} in all"
+    changes = [difference.change for difference in comparison.differences if difference.change is not None]
+    parts = [f"failed in {dead:,}"] if dead else []
+    for word, sizes in (
+        (worse, [-size for size in changes if size < 0]),
+        (better, [size for size in changes if size > 0]),
+    ):
+        if sizes:
+            parts.append(f"{word} in {len(sizes):,}, by up to {change(max(sizes)).lstrip('+')}")
+    if parts:
+        return f"{'; '.join(parts)}; {cells} in all"
     if comparison.doubt:
         return f"inconclusive in {cells}: {comparison.doubt}"
-    if any(difference.throughput_test.p is not None for difference in differences):
+    if isinstance(comparison, SearchComparison) or any(
+        difference.throughput_test.p is not None for difference in comparison.differences
+    ):
         return f"no difference in {cells}"
-    whys = dict.fromkeys(difference.throughput.why_unknown for difference in differences)
-    nothing_measured = all(difference.throughput.change is None for difference in differences)
-    return f"{' or '.join(whys) if nothing_measured and whys else 'too few repetitions'}, in {cells}"
-
-
-def searches_verdict(comparison: SearchComparison) -> str:
-    """`no difference in 4 limits`, `lower in 1, by up to 3.0 %; 4 limits in all`."""
-    limits = count(len(comparison.differences), "limit")
-    dead = sum(limit.dead for limit in comparison.left_out)
-    if parts := _changes(dead, [difference.change for difference in comparison.differences], "lower", "higher"):
-        return f"{parts}; {limits} in all"
-    return f"inconclusive in {limits}: {comparison.doubt}" if comparison.doubt else f"no difference in {limits}"
-
-
-def _changes(dead: int, changes: Iterable[float | None], worse: str, better: str) -> str:
-    """The numbers of failed, worse and better cells, with the largest change of each kind; empty without any."""
-    known = [value for value in changes if value is not None]
-    parts = [f"failed in {dead:,}"] if dead else []
-    for word, values in ((worse, [v for v in known if v < 0]), (better, [v for v in known if v > 0])):
-        if values:
-            parts.append(f"{word} in {len(values):,}, by up to {change(max(map(abs, values))).lstrip('+')}")
-    return "; ".join(parts)
+    ratios = [difference.throughput for difference in comparison.differences]
+    whys = dict.fromkeys(ratio.why_unknown for ratio in ratios)
+    nothing_measured = whys and all(ratio.change is None for ratio in ratios)
+    return f"{' or '.join(whys) if nothing_measured else 'too few repetitions'}, in {cells}"
 
 
 def how_searches_compare() -> str:
@@ -279,9 +272,7 @@ def how_tested(compared: Sequence[Comparison]) -> Iterator[str]:
         yield sentence("comparison.p", tests=count(made, "test"))
     if Test.WELCH in tests:
         needed = repetitions_needed(made)
-        least = (
-            sentence("comparison.welch_most") if needed is None else sentence("comparison.welch_least", needed=needed)
-        )
+        least = sentence("comparison.welch_most" if needed is None else "comparison.welch_least", needed=needed)
         also = sentence("comparison.welch_also") if Test.PERMUTATION in tests else ""
         yield sentence("comparison.welch", also=also, least=least)
     for test, name in ((Test.PAIRED, "paired"), (Test.PERMUTATION, "permutation"), (Test.NONE, "untested")):
@@ -292,13 +283,12 @@ def how_tested(compared: Sequence[Comparison]) -> Iterator[str]:
 
 def gate_words(gate: Gate) -> str:
     """`passed: a regression above 2 % is excluded in all of 12 cells`; similarly for the other outcomes."""
-    judged = [cell for cell in gate.cells if cell.outcome is not GateResult.NOT_JUDGED]
     outcome = gate.outcome
     text = sentence(
         f"comparison.{outcome.value}",
-        regression=sentence("comparison.regression", threshold=f"{100 * gate.threshold:g}"),
-        number=f"{sum(cell.outcome is outcome for cell in judged):,}",
-        cells=count(len(judged), "cell"),
+        threshold=f"{100 * gate.threshold:g}",
+        number=f"{len(gate.with_outcome(outcome)):,}",
+        cells=count(len(gate.cells) - len(gate.with_outcome(GateResult.NOT_JUDGED)), "cell"),
     )
     return f"{outcome.value}: {text}"
 
@@ -306,15 +296,13 @@ def gate_words(gate: Gate) -> str:
 def gate_advice(gate: Gate) -> Iterator[str]:
     """Advice on how to decide the inconclusive cells."""
     cells = gate.with_outcome(GateResult.INCONCLUSIVE)
-    detectable = [cell.detectable for cell in cells if cell.detectable is not None]
-    needed = [cell.repetitions for cell in cells if cell.repetitions is not None]
     on_one_boot = [cell for cell in cells if isinstance(cell.difference, Difference) and cell.difference.is_on_one_boot]
-    is_beyond = any(cell.is_beyond_repetitions for cell in cells if cell not in on_one_boot)
-    if detectable:
+    needed = [cell.repetitions for cell in cells if cell.repetitions is not None]
+    if detectable := [cell.detectable for cell in cells if cell.detectable is not None]:
         yield sentence("comparison.detectable", limit=_limit(max(detectable)))
     if on_one_boot:
         yield sentence("comparison.one_boot", single=f"{100 * SINGLE_BOOT:.0f}")
-    if is_beyond:
+    if any(cell.is_beyond_repetitions for cell in cells if cell not in on_one_boot):
         yield sentence("comparison.beyond", most=f"{MOST_UNITS:,}")
     elif needed:
         yield sentence("comparison.needed", needed=f"{max(needed):,}")
@@ -346,13 +334,6 @@ def judged_words(cell: CellResult) -> str:
     ratio = difference.throughput
     measured = bounded(change(ratio.change), ratio)
     return f"{measured} measured" if is_too_noisy(difference) else f"{measured} ({change_limits(ratio) or UNKNOWN})"
-
-
-def left_out_words(left_out: Sequence[LeftOut]) -> Iterator[str]:
-    """The reasons why cells are not compared, each with the number of cells and the first of them."""
-    for why, cells in grouped(left_out, lambda cell: cell.why).items():
-        more = f", and {len(cells) - 1:,} more" if len(cells) > 1 else ""
-        yield f"{cells[0].place}{more}: {why}"
 
 
 def _limit(ratio: float) -> str:

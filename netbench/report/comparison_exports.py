@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
-from netbench.model.frame_mix import size_text
 from netbench.model.verdict import CampaignWarning
 from netbench.report.comparison import Compared, gate_advice, gate_words, search_row, throughput_row
 from netbench.report.formats import mean
 from netbench.report.renderer import template
-from netbench.report.summary_json import mean_and_width
-from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Comparison, Difference, half_width_of
+from netbench.report.summary_json import identity, mean_and_width
+from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Difference, half_width_of
 from netbench.statistics.groups import Group
 from netbench.statistics.regression_gate import CellResult, GateResult, total
 from netbench.statistics.search_comparison import Range, SearchDifference, Searched
@@ -157,17 +156,9 @@ def _gate(compared: Sequence[Compared]) -> JsonObject | None:
 def _cells(compared: Compared) -> Iterator[JsonObject]:
     results, comparison = _results(compared), compared.comparison
     for difference in compared.differences:
-        place: ComparedCell | Searched
-        if isinstance(difference, Difference):
-            place, cell = difference.place, _of_difference(difference)
-        else:
-            place, cell = difference.what, _of_search(difference)
-        yield {**_place(place), **cell, **_result(results.pop(place, None))}
-    left_out: dict[ComparedCell | Searched, str] = (
-        {cell.place: cell.why for cell in comparison.left_out}
-        if isinstance(comparison, Comparison)
-        else {limit.what: limit.why for limit in comparison.left_out}
-    )
+        cell = _of_difference(difference) if isinstance(difference, Difference) else _of_search(difference)
+        yield {**_place(difference.place), **cell, **_result(results.pop(difference.place, None))}
+    left_out = {cell.place: cell.why for cell in comparison.left_out}
     for place in dict.fromkeys((*left_out, *results)):
         yield {**_place(place), "not_compared": left_out.get(place), **_result(results.get(place))}
 
@@ -185,16 +176,8 @@ def _result(result: CellResult | None) -> JsonObject:
 
 def _place(place: ComparedCell | Searched) -> JsonObject:
     if isinstance(place, ComparedCell):
-        what = {"load": "maximum" if place.load is None else str(place.load), "goal": None}
-    else:
-        what = {"load": None, "goal": place.goal}
-    return {
-        "uut": place.uut,
-        "scenario": place.scenario,
-        "sources": place.sources,
-        "frame_size": size_text(place.frame_size),
-        **what,
-    }
+        return {**identity(place), "load": "maximum" if place.load is None else str(place.load), "goal": None}
+    return {**identity(place), "load": None, "goal": place.goal}
 
 
 def _of_difference(difference: Difference) -> JsonObject:
@@ -232,8 +215,8 @@ def _side(group: Group) -> JsonObject:
 
 def _of_search(difference: SearchDifference) -> JsonObject:
     return {
-        "base": _limit(difference.base, difference.what),
-        "new": _limit(difference.new, difference.what),
+        "base": _limit(difference.base, difference.place),
+        "new": _limit(difference.new, difference.place),
         "change_percent": _percent(difference.change),
         "change_low_percent": _percent(_finite(difference.least - 1)),
         "change_high_percent": _percent(_finite(difference.greatest - 1)),

@@ -108,11 +108,19 @@ class _ComparisonModel:
 
 
 def _sections(model: _ComparisonModel) -> Iterator[Section]:
-    yield from _gate(model)
+    yield from _by_campaign(
+        "gate",
+        [
+            (new.gate.name, [*map(Note, (gate_words(new.gate), *gate_advice(new.gate))), gate_table(new.gate)])
+            for new in model.compared
+            if new.gate is not None
+        ],
+        is_open=True,
+    )
     disturbed = ((name, [w for w in results.warnings if w.kind in DISTURBING]) for name, results in model.campaigns)
     yield from _warnings("disturbed", disturbed, is_open=True)
-    if differing := [(new.name, [settings_table(new.differs)]) for new in model.compared if new.differs]:
-        yield section("differing", under_titles(differing), is_open=True)
+    differing = [(new.name, [settings_table(new.differs)]) for new in model.compared if new.differs]
+    yield from _by_campaign("differing", differing, is_open=True)
     if not model.of_loads:
         yield _searches(model)
         return
@@ -133,20 +141,16 @@ def _sections(model: _ComparisonModel) -> Iterator[Section]:
         yield section("maxima-searched", _search_tables(maxima, model), lead=how_searches_compare())
     yield from _trend(model)
     left_out = [(new.name, [Bullets([("", text) for text in new.left_out])]) for new in model.compared if new.left_out]
-    if left_out:
-        yield section("left-out", under_titles(left_out))
+    yield from _by_campaign("left-out", left_out)
     yield section("tests", map(Note, how_tested([comparison for _, comparison in model.of_loads])))
 
 
-def _gate(model: _ComparisonModel) -> Iterator[Section]:
-    """The result of the gate and its cells."""
-    parts: list[tuple[str, Sequence[Block]]] = [
-        (new.gate.name, [*map(Note, (gate_words(new.gate), *gate_advice(new.gate))), gate_table(new.gate)])
-        for new in model.compared
-        if new.gate is not None
-    ]
+def _by_campaign(
+    anchor: str, parts: Sequence[tuple[str, Sequence[Block]]], *, is_open: bool = False
+) -> Iterator[Section]:
+    """The blocks of each campaign under its name; nothing without any."""
     if parts:
-        yield section("gate", under_titles(parts), is_open=True)
+        yield section(anchor, under_titles(parts), is_open=is_open)
 
 
 def _warnings(

@@ -6,7 +6,7 @@ is the first UUT of the topology in each setting.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netbench.model.campaign import CampaignResults
@@ -27,8 +27,7 @@ from netbench.report.formats import (
     frames,
     limit_excluded,
     mbps,
-    mbps_spread,
-    mean,
+    mbps_interval,
     not_measurable,
     rough_percent,
     sentence,
@@ -151,30 +150,32 @@ def _of_setting(
         return f", {times_base(compared(group, base, counted), name(baseline))}"
 
     texts = {group.uut: f"{name(group.uut)} {_amount(group)}{relative(group)}" for group in others}
-    if base is None:
+    if base is None or not others:
+        lead = sentence("findings.only", uut=name(top.uut), amount=_amount(top))
+        no_baseline = sentence("findings.no_baseline", baseline=name(baseline)) if base is None else ""
         more = "; ".join(list(texts.values())[:_MOST_NAMED])
-        no_baseline = sentence("findings.no_baseline", baseline=name(baseline))
-        only = sentence("findings.only", uut=name(top.uut), amount=_amount(top))
-        return only, f"{more}. {no_baseline}" if more else no_baseline
-    if not others:
-        return sentence("findings.only", uut=name(top.uut), amount=_amount(top)), ""
+        return lead, f"{more}. {no_baseline}" if more else no_baseline
     of = "" if is_alone else f" of {len(others) + 1} alike"
     tied = [group for group in (top, *others) if top.is_lower_bound and group.is_lower_bound and group.load == top.load]
-    if len(tied) > 1 and baseline in {group.uut for group in tied}:
+    if len(tied) > 1 and any(group is base for group in tied):
         amounts = "; ".join(f"{name(group.uut)} {_most_of(group)}" for group in tied)
-        kinds = dict.fromkeys(group.limited_by.kind for group in tied if group.limited_by)
-        limits = enumerated([kind.value for kind in kinds])
+        kinds = dict.fromkeys(group.limited_by.kind.value for group in tied if group.limited_by)
         lead = sentence("findings.tied", uuts=enumerated([name(group.uut) for group in tied[:_MOST_NAMED]]), of=of)
-        details = [sentence("findings.tied_details", amounts=amounts, limits=limits)]
+        details = [sentence("findings.tied_details", amounts=amounts, limits=enumerated(list(kinds)))]
     else:
         tied, details = [top], []
         lead = sentence("findings.most", uut=name(top.uut), of=of, amount=_amount(top), relative=relative(top))
     rest = [text for uut, text in texts.items() if uut not in {group.uut for group in tied}]
-    left = len(rest) - _MOST_NAMED + 1
-    if left > 1:
-        rest = [*rest[: _MOST_NAMED - 1], sentence("findings.more_uuts", number=f"{left:,}")]
-    details += [f"{'; '.join(rest)}."] if rest else []
+    if rest:
+        details.append(f"{'; '.join(_shortened(rest, 'more_uuts', _MOST_NAMED - 1))}.")
     return lead, " ".join(details)
+
+
+def _shortened(texts: Sequence[str], key: str, kept: int = _MOST_NAMED) -> Sequence[str]:
+    """The texts; of too many the first ones, and the number of the others."""
+    if len(texts) <= _MOST_NAMED:
+        return texts
+    return [*texts[:kept], sentence(f"findings.{key}", number=f"{len(texts) - kept:,}")]
 
 
 def _amount(group: Group) -> str:
@@ -184,17 +185,12 @@ def _amount(group: Group) -> str:
 
 
 def _most_of(group: Group) -> str:
-    return at_least(f"{mbps(mean(group.maximum_mbps))}{_spread(group.maximum_mbps)}", group.is_lower_bound)
-
-
-def _spread(interval: Interval | None) -> str:
-    """` ± 139.0`, to the digits of the mean."""
-    if interval is None or not interval.half_width:
-        return ""
-    if interval.mean >= 1 and interval.half_width < 0.1:
-        return " ± 0.1"  # rounded up
-    spread = mbps_spread(interval)
-    return f" ({spread})" if "…" in spread else f" {spread}"
+    """`≥ 749.0 ± 139.0`, in Mbit/s, to the digits of the mean."""
+    most = group.maximum_mbps
+    text = mbps_interval(most)
+    if most is not None and most.mean >= 1 and most.half_width and most.half_width < 0.1:
+        text = f"{mbps(most.mean)} ± 0.1"  # rounded up
+    return at_least(text, group.is_lower_bound)
 
 
 def _repetitions(groups: Iterable[Group]) -> str:
@@ -228,21 +224,20 @@ def _loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
         name = label(uut, results.emulated)
         first = next((index for index, group in enumerate(loads) if would_not_take_more(group)), None)
         group = loads[-1 if first is None else first]
+        offered = mbps(_offered(group))
         judged.append(group)
         if first is None:
             never[name] = _offered(group)
         elif (loss := group.loss_ratio) is not None and loss.mean > LOST:
-            onset = f"{name} {_between(loads[: first + 1])} ({_loss_text(loss)} at {mbps(_offered(group))})"
-            onsets.append((_offered(group), onset))
+            between = f"between {mbps(_offered(loads[first - 1]))} and {offered}" if first else f"at {offered} or less"
+            onsets.append((_offered(group), f"{name} {between} ({_loss_text(loss)} at {offered})"))
         else:
-            backpressure.append(f"{name} {mbps(_offered(group))}")
-    texts = [text for _, text in sorted(onsets, key=lambda onset: -onset[0])]  # highest load first
-    left = len(texts) - _MOST_NAMED
-    texts = [*texts[:_MOST_NAMED], *([sentence("findings.more_onsets", number=f"{left:,}")] if left > 0 else [])]
+            backpressure.append(f"{name} {offered}")
     limit = f"{100 * LOST:g} %"
     parts = []
-    if texts:
-        parts.append(sentence("findings.onset", limit=limit, onsets="; ".join(texts)))
+    if onsets:
+        texts = [text for _, text in sorted(onsets, key=lambda onset: -onset[0])]  # highest load first
+        parts.append(sentence("findings.onset", limit=limit, onsets="; ".join(_shortened(texts, "more_onsets"))))
     if never:
         most = mbps(max(never.values()))
         parts.append(sentence("findings.no_onset", limit=limit, uuts=enumerated(list(never)), most=most))
@@ -252,13 +247,6 @@ def _loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
         lead, *details = parts
         about = sentence("findings.conditions", conditions=f"{conditions}, {_repetitions(judged)}")
         yield Finding("Loss", lead, "loss", " ".join((*details, about)))
-
-
-def _between(loads: Sequence[Group]) -> str:
-    """`between 100.8 and 302.4`, from rising loads in Mbit/s of which only the last is too high."""
-    *below, group = loads
-    high = mbps(_offered(group))
-    return f"between {mbps(_offered(below[-1]))} and {high}" if below else f"at {high} or less"
 
 
 def _loss_text(ratio: Interval) -> str:
@@ -314,7 +302,11 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     ]
     if costly:
         _, worst = min(costly, key=lambda pair: pair[0])
-        alike = [maximum for maximum in maxima if maximum is worst or _same_conditions(maximum, worst)]
+        alike = [
+            maximum
+            for maximum in maxima
+            if maximum is worst or (_alike(maximum) == _alike(worst) and maximum.victim.uut != worst.victim.uut)
+        ]
         several = len({maximum.scenario for maximum in maxima}) > 1
         lead, details = _costs(results, worst, alike, several=several)
         repetitions = _repetitions(group for maximum in alike for group in (maximum.best, maximum.base))
@@ -352,12 +344,10 @@ def _costs(
             gains.append(f"{uut} {times_base(ratio, worst.baseline)}")
         else:
             same.append(f"{uut} (changes above {limit_excluded([ratio])} % are excluded)")
-    if (left := len(cuts) - _MOST_NAMED) > 0:
-        cuts = [*cuts[:_MOST_NAMED], f"of {left:,} more UUTs"]
     lead = sentence(
         "findings.costs_most" if several else "findings.costs",
         scenario=worst.scenario,
-        cuts=enumerated(cuts),
+        cuts=enumerated(_shortened(cuts, "more_cuts")),
         alone="" if worst.baseline == DEDICATED else f" compared with {worst.baseline}",
     )
     details = [sentence("findings.no_change", uuts=enumerated(same[:_MOST_NAMED]))] if same else []
@@ -365,10 +355,9 @@ def _costs(
     return lead, details
 
 
-def _same_conditions(maximum: RelativeMaximum, worst: RelativeMaximum) -> bool:
-    """Whether both have the same neighbour and frames, and different UUTs."""
-    this, other = ((of.scenario, of.victim.sources, of.victim.frame_size, of.victim.uut) for of in (maximum, worst))
-    return this[:-1] == other[:-1] and this[-1] != other[-1]
+def _alike(maximum: RelativeMaximum) -> tuple[str, int, FrameSize]:
+    """The neighbour and the frames, which are the same for maxima in one sentence."""
+    return maximum.scenario, maximum.victim.sources, maximum.victim.frame_size
 
 
 def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
@@ -377,16 +366,13 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         search for search in results.searches if search.lower_fps is not None and search.state is not SearchState.FAILED
     ]
     if not known:
-        why = "; ".join(
-            f"{label(search.uut, results.emulated)}, {search.goal}: {remark(search)}"
-            for search in results.searches[:_MOST_NAMED]
-        )
-        yield Finding("Highest load", sentence("findings.no_search"), "searches", f"{why}.")
+        failed = results.searches[:_MOST_NAMED]
+        whys = [f"{label(search.uut, results.emulated)}, {search.goal}: {remark(search)}" for search in failed]
+        yield Finding("Highest load", sentence("findings.no_search"), "searches", f"{'; '.join(whys)}.")
         return
     goal, scenario = known[0].goal, known[0].scenario
     alike = [search for search in known if (search.goal, search.scenario) == (goal, scenario)]
-    fewest = min(len(search.streams) for search in alike)
-    size = min((search.frame_size for search in alike if len(search.streams) == fewest), key=rising)
+    fewest, size = _fewest_and_smallest((len(search.streams), search.frame_size) for search in alike)
     shown = (search for search in alike if (len(search.streams), search.frame_size) == (fewest, size))
     searched = grouped(shown, lambda search: search.uut)
     merged = {uut: _merged(same) for uut, same in searched.items()}
@@ -428,16 +414,14 @@ def _napi_policies(results: CampaignResults) -> Iterator[Finding]:
     """The UUTs whose receiving threads do not run in Linux's default scheduling policy."""
     policies = {uut: facts[NAPI_POLICY] for uut, facts in results.facts.items() if NAPI_POLICY in facts}
     for policy, uuts in grouped(policies, lambda uut: policies[uut]).items():
-        names = enumerated([label(uut, results.emulated) for uut in uuts[:_MOST_NAMED]])
-        yield Finding("Scheduling", sentence("findings.napi_policy", uuts=names, policy=policy), "tester")
+        text = sentence("findings.napi_policy", uuts=_names(results, uuts), policy=policy)
+        yield Finding("Scheduling", text, "tester")
 
 
 def _unstable_maxima(results: CampaignResults) -> Iterator[Finding]:
     """The UUTs whose loads are shares of a maximum from an unstable search."""
-    unstable = {search.uut: search.unstable for search in results.maxima_searches if search.unstable}
-    if unstable:
-        uuts = enumerated([label(uut, results.emulated) for uut in list(unstable)[:_MOST_NAMED]])
-        yield Finding("Loads", sentence("findings.unstable_maxima", uuts=uuts), "searches")
+    if unstable := dict.fromkeys(search.uut for search in results.maxima_searches if search.unstable):
+        yield Finding("Loads", sentence("findings.unstable_maxima", uuts=_names(results, unstable)), "searches")
 
 
 def _contradictions(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
@@ -459,18 +443,23 @@ def _conditions(best: Sequence[Group]) -> _Conditions | None:
     scenario = next((name for name in (DEDICATED, SHARED_IDLE, *scenarios) if name in scenarios), None)
     if scenario is None:
         return None
-    alike = [group for group in best if group.scenario == scenario]
-    fewest = min(group.sources for group in alike)
-    sizes = (group.frame_size for group in alike if group.sources == fewest)
-    return _Conditions(scenario, fewest, min(sizes, key=rising))
+    alike = ((group.sources, group.frame_size) for group in best if group.scenario == scenario)
+    return _Conditions(scenario, *_fewest_and_smallest(alike))
 
 
-def _by_setting(results: CampaignResults, known: Iterable[str]) -> list[list[str]]:
+def _fewest_and_smallest(items: Iterable[tuple[int, FrameSize]]) -> tuple[int, FrameSize]:
+    """The fewest sources, and with these the smallest frames."""
+    return min(items, key=lambda item: (item[0], rising(item[1])))
+
+
+def _by_setting(results: CampaignResults, known: Collection[str]) -> list[list[str]]:
     """The UUTs of each setting that has a UUT in `known`, in topology order."""
-    known_uuts = set(known)
-    uuts = list(dict.fromkeys((*results.uuts, *known)))
-    by_setting = grouped(uuts, lambda uut: results.settings.get(uut, Setting()))
-    return [of_setting for of_setting in by_setting.values() if known_uuts.intersection(of_setting)]
+    by_setting = grouped(dict.fromkeys((*results.uuts, *known)), lambda uut: results.settings.get(uut, Setting()))
+    return [uuts for uuts in by_setting.values() if any(uut in known for uut in uuts)]
+
+
+def _names(results: CampaignResults, uuts: Iterable[str]) -> str:
+    return enumerated([label(uut, results.emulated) for uut in uuts][:_MOST_NAMED])
 
 
 def _height(group: Group) -> float:

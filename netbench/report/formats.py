@@ -15,7 +15,6 @@ from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown
 UNKNOWN = "–"
 _TENTHS_FROM = 0.95  # smaller values would lose digits that matter
 _MOST_DECIMALS = 6
-_OF_LOWER_BOUND = "of a lower bound"
 _TOO_NOISY = 0.5  # a change that a ratio cannot exclude: a neighbour on the same CPU takes half
 _NOISE = (Unknown.TOO_FEW, Unknown.BASE_MAY_BE_ZERO)
 _UNITS_S = {"minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
@@ -77,13 +76,7 @@ def at_least(text: str, is_lower_bound: bool) -> str:
 
 def change_limits(ratio: RatioOfMeans) -> str:
     """The limits of a relative change in percent, those of a significant one never 0; why, where unknown."""
-    if ratio.bound:
-        return _OF_LOWER_BOUND
-    if ratio.change_low is None or ratio.change_high is None:
-        return ratio.why_unknown
-    limits = (100 * ratio.change_low, 100 * ratio.change_high)
-    decimals = _decimals(1, limits) if ratio.significant else 1
-    return " … ".join(_signed(limit, decimals) for limit in limits)
+    return _ratio_limits(ratio, 1, 100, lambda limit, digits: _signed(100 * (limit - 1), digits)) or ratio.why_unknown
 
 
 def index(value: float | None) -> str:
@@ -93,13 +86,21 @@ def index(value: float | None) -> str:
 
 def index_limits(ratio: RatioOfMeans) -> str:
     """The limits of a ratio that serves as an index, those of a significant one never 1; empty where unknown."""
+    return _ratio_limits(ratio, 3, 1, lambda limit, digits: f"{limit:.{digits}f}")
+
+
+def _ratio_limits(ratio: RatioOfMeans, least: int, unit: float, show: Callable[[float, int], str]) -> str:
+    """The limits of a ratio, to the decimals that distinguish significant ones from 1 in this unit; empty for none."""
     if ratio.bound:
-        return _OF_LOWER_BOUND
+        return "of a lower bound"
     if ratio.low is None or ratio.high is None:
         return ""
-    limits = (ratio.low, ratio.high)
-    decimals = _decimals(3, [limit - 1 for limit in limits]) if ratio.significant else 3
-    return " … ".join(f"{limit:.{decimals}f}" for limit in limits)
+    limits, decimals = (ratio.low, ratio.high), least
+    if ratio.significant:
+        changes = [unit * (limit - 1) for limit in limits]
+        while decimals < _MOST_DECIMALS and not all(round(value, decimals) for value in changes):
+            decimals += 1
+    return " … ".join(show(limit, decimals) for limit in limits)
 
 
 def frames(number: int | None) -> str:
@@ -257,9 +258,10 @@ def excluded(by_scenario: Mapping[str, Sequence[RatioOfMeans]]) -> str:
     for scenario, ratio in ratios:
         if why := not_measurable(ratio):
             unclear.setdefault(why, {})[scenario] = None
-    texts = [] if known is None else [f"changes above {known} % are excluded"]
-    texts += [why if known is None else f"{why} beside {', '.join(names)}" for why, names in unclear.items()]
-    return ", ".join(texts) or "no loss of throughput"
+    if known is None:
+        return ", ".join(unclear) or "no loss of throughput"
+    texts = [f"{why} beside {', '.join(names)}" for why, names in unclear.items()]
+    return ", ".join((f"changes above {known} % are excluded", *texts))
 
 
 def _mean_and(mean: str, spread: str) -> str:
@@ -279,12 +281,6 @@ def _percentage(ratio: float) -> str:
 def _signed(number: float, decimals: int) -> str:
     text = f"{number:+,.{decimals}f}"
     return text.replace("-", "−") if text.strip("+-0.,") else text[1:]
-
-
-def _decimals(least: int, numbers: Sequence[float]) -> int:
-    """The number of decimals that distinguish these numbers from 0, within reason."""
-    enough = (decimals for decimals in range(least, _MOST_DECIMALS) if all(round(value, decimals) for value in numbers))
-    return next(enough, _MOST_DECIMALS)
 
 
 def _tenths(value: float) -> str:
@@ -321,16 +317,11 @@ def sentence(key: str, /, **values: object) -> str:
     return str(_data("sentences.yaml")[group][name]).format(**values)
 
 
-def heading_of(anchor: str, **values: object) -> tuple[str, str]:
-    """The title of a section, and its name in the table of contents."""
+def section_texts(anchor: str, **values: object) -> tuple[str, str, str]:
+    """The title of a section, its name in the table of contents, and its first sentences."""
     texts = _data("sentences.yaml")["sections"][anchor]
     title = texts["title"].format(**values)
-    return title, texts.get("link", title)
-
-
-def lead_of(anchor: str, **values: object) -> str:
-    """The first sentences of a section."""
-    return str(_data("sentences.yaml")["sections"][anchor].get("lead", "")).format(**values)
+    return title, texts.get("link", title), texts.get("lead", "").format(**values)
 
 
 def glossary_of(anchor: str) -> Mapping[str, str]:

@@ -76,10 +76,6 @@ def _moment(value: object) -> str:
         return text_of(value)
 
 
-def _missing(results: CampaignResults) -> int:
-    return results.planned_trials - len(results.trials) - results.skipped_trials
-
-
 def _status(model: ReportModel) -> str:
     """The numbers of trials by verdict, and of those that are missing."""
     results = model.results
@@ -87,7 +83,7 @@ def _status(model: ReportModel) -> str:
     text = sentence(
         "status.trials" if results.trials else "status.nothing",
         trials=count(len(results.trials), "trial"),
-        missing=f"{_missing(results):,}",
+        missing=f"{results.missing_trials:,}",
         planned=f"{results.planned_trials:,}",
         **{verdict.value: f"{verdicts[verdict]:,}" for verdict in Verdict},
     )
@@ -101,7 +97,7 @@ def _state(model: ReportModel) -> str:
     if Verdict.INVALID in verdicts or not results.trials:
         return "invalid"
     failed_selftest = record is not None and not record.passed
-    return "suspicious" if Verdict.SUSPICIOUS in verdicts or _missing(results) > 0 or failed_selftest else ""
+    return "suspicious" if Verdict.SUSPICIOUS in verdicts or results.missing_trials > 0 or failed_selftest else ""
 
 
 def _remarks(model: ReportModel) -> Iterator[str]:
@@ -126,7 +122,7 @@ def _remarks(model: ReportModel) -> Iterator[str]:
         yield sentence("status.saturated", trials=count(saturated, "valid trial"))
     if any(trial.verdict is not Verdict.VALID for trial in results.trials):
         yield sentence("status.reasons")
-    if _missing(results) > 0:
+    if results.missing_trials > 0:
         yield sentence("status.incomplete")
     if warnings := warnings_of(model):
         yield sentence("status.warnings", warnings=count(len(warnings), "warning"))

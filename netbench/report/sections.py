@@ -25,7 +25,7 @@ from netbench.report.blocks import (
 )
 from netbench.report.figures.loss_by_place import lossy_outcomes
 from netbench.report.formats import count, sentence
-from netbench.report.model import PublishedTable, ReportModel, View, baselines, schlosser2011
+from netbench.report.model import PublishedPaper, PublishedTable, ReportModel, View, baselines, schlosser2011
 from netbench.report.selftest_page import selftest_before, selftest_blocks, selftest_sentence
 from netbench.report.stability import steadiness_warnings
 from netbench.report.tables import tables_of
@@ -38,12 +38,12 @@ from netbench.report.tables.verdicts import reasons_against, reasons_by_kind, re
 from netbench.results.manifest import IDENTITIES, SELFTEST
 from netbench.statistics.delay_and_order import order_refusals, refusals
 from netbench.statistics.drift import FEWEST, outliers_of
-from netbench.statistics.groups import Group, grouped
+from netbench.statistics.groups import grouped
 from netbench.statistics.interference import RelativeMaximum
 from netbench.statistics.lost_frames import paper_finding
 from netbench.statistics.sharing import Background, background
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", RelativeMaximum, Background)
 Sections = Iterator[Section]
 
 _COMPUTES = str(Stress())
@@ -91,12 +91,12 @@ def _by_view(model: ReportModel, content: Callable[[View], Sequence[Block]]) -> 
 def _tables_by_view(name: str, model: ReportModel, noun: str, figure: str = "") -> list[Block]:
     """The table of each view, folded, below the figure of this name."""
     tables = {table.view: table.folded(noun) for table in tables_of(name, model)}
-    return _by_view(
-        model,
-        lambda view: (
-            [*(_figure(figure, model, view.name) if figure else []), tables[view.name]] if view.name in tables else []
-        ),
-    )
+
+    def of_view(view: View) -> list[Block]:
+        charts = _figure(figure, model, view.name) if figure else []
+        return [*charts, tables[view.name]] if view.name in tables else []
+
+    return _by_view(model, of_view)
 
 
 def _notes(*names: str) -> list[Block]:
@@ -121,29 +121,25 @@ def _found_by_paper(model: ReportModel, figure: int) -> list[Block]:
     return [Folded("What the paper found", [Note(model.paper.on_figure(figure))])] if model.paper else []
 
 
-def _as_figure(model: ReportModel, number: int) -> list[Block]:
-    return [Note(sentence("notes.figure_of_paper", number=number))] if model.paper else []
-
-
 def _throughput(model: ReportModel) -> Sections:
-    marks = []
-    if any(group.suspicious or group.invalid for group in model.groups):
-        marks.append("single_trials")
-    if any((outliers := outliers_of(group)) and outliers.marked for group in model.groups):
-        marks.append("outliers_marked")
-    charts = _by_view(model, lambda view: _figure("throughput", model, view.name))
-    blocks = [*charts, *_notes(*marks), *_as_figure(model, 3), *_found_by_paper(model, 3)]
+    marks = {
+        "single_trials": any(group.suspicious or group.invalid for group in model.groups),
+        "outliers_marked": any((cell := outliers_of(group)) and cell.marked for group in model.groups),
+        "figure_3_of_paper": model.paper is not None,
+    }
+    blocks = [
+        *_by_view(model, lambda view: _figure("throughput", model, view.name)),
+        *_notes(*(note for note, is_true in marks.items() if is_true)),
+        *_found_by_paper(model, 3),
+    ]
     yield section("throughput", blocks, is_open=True)
 
 
 def _maximum(model: ReportModel) -> Sections:
     left_out = sum(bool(group.valid) and not group.counts_as_maximum for group in model.groups)
     text = sentence("notes.left_out", number=count(left_out, "measurement")) if left_out else ""
-    blocks: list[Block] = [
-        *_figure("maximum", model),
-        Note(sentence("notes.maximum_counts", left_out=text)),
-        *_as_figure(model, 4),
-    ]
+    blocks: list[Block] = [*_figure("maximum", model), Note(sentence("notes.maximum_counts", left_out=text))]
+    blocks += _notes("figure_4_of_paper") if model.paper else []
     for table in tables_of("lower-bounds", model):
         summary = f"Lower bounds: {count(len(table.rows), 'maximum', 'maxima')} not saturated"
         blocks.append(Folded(summary, [*_notes("lower_bounds"), table]))
@@ -172,49 +168,49 @@ def _second_guest_forwards(model: ReportModel) -> Sections:
 
 
 def _second_guest_computes(model: ReportModel) -> Sections:
-    paper = model.paper
-    computing = [maximum for maximum in model.maxima if _computes(maximum.best)]
-    if paper and computing:
-        published = paper.tables[1]
+    computing = [
+        maximum
+        for maximum in model.maxima
+        if not maximum.best.forwarding
+        and any(neighbour.activity.startswith(_COMPUTES) for neighbour in maximum.best.neighbours)
+    ]
+    if (paper := model.paper) and computing:
         columns = {maximum.scenario: maximum.scenario.removeprefix("cpu-") for maximum in computing}
 
         def of_sources(maxima: Sequence[RelativeMaximum], sources: int) -> list[Block]:
-            return _beside(change_table(maxima, columns, model.styles), model, published, sources)
+            return _beside(change_table(maxima, columns, model.styles), paper, paper.tables[1], sources)
 
-        tables = _by_sources(computing, lambda maximum: maximum.victim.sources, of_sources)
-        blocks = [*tables, _reference(model, "The paper: ")]
+        blocks = [*_by_sources(computing, of_sources), _reference(paper, "The paper: ")]
         yield section("second-guest-computes", blocks, baselines=baselines(computing))
 
 
-def _second_guest_itself(model: ReportModel) -> Sections:
+def _second_guest_itself(model: ReportModel) -> list[Block]:
     def of_sources(members: Sequence[Background], sources: int) -> list[Block]:
-        parts = []
+        parts: list[Block] = []
         for scenario, rows in grouped(members, lambda row: row.scenario).items():
             activities = ", ".join(dict.fromkeys(activity for row in rows for activity in row.activities))
-            blocks = _beside(background_table(rows, model.styles), model, _published(rows, model), sources)
-            parts += [Heading(f"{scenario}: {activities}"), *blocks]
+            parts.append(Heading(f"{scenario}: {activities}"))
+            parts += _beside(background_table(rows, model.styles), model.paper, _published(rows, model.paper), sources)
         return parts
 
-    if backgrounds := background(model.groups):
-        blocks = [
-            *_by_sources(backgrounds, lambda row: row.victim.sources, of_sources),
-            *([_reference(model, "The paper: ")] if model.paper else []),
-            *_titled("Maxima that the shares refer to", tables_of("load-maxima", model)),
-        ]
-        yield section("second-guest-itself", blocks)
+    backgrounds = background(model.groups)
+    return [
+        *_by_sources(backgrounds, of_sources),
+        *([_reference(model.paper, "The paper: ")] if model.paper and backgrounds else []),
+        *_titled("Maxima that the shares refer to", tables_of("load-maxima", model) if backgrounds else []),
+    ]
 
 
-def _by_sources(
-    items: Sequence[Item], sources_of: Callable[[Item], int], content: Callable[[Sequence[Item], int], list[Block]]
-) -> list[Block]:
+def _by_sources(items: Sequence[Item], content: Callable[[Sequence[Item], int], list[Block]]) -> list[Block]:
     """The content for each number of sources, which is the second argument of `content`."""
-    by_number = sorted(grouped(items, sources_of).items())
+    by_number = sorted(grouped(items, lambda item: item.victim.sources).items())
     return under_titles([(count(sources, "source"), content(members, sources)) for sources, members in by_number])
 
 
-def _beside(measured: Table, model: ReportModel, published: PublishedTable | None, sources: int) -> list[Block]:
+def _beside(
+    measured: Table, paper: PublishedPaper | None, published: PublishedTable | None, sources: int
+) -> list[Block]:
     """The measured table, beside the paper's for the same number of sources, and the notes of the paper."""
-    paper = model.paper
     if paper is None or published is None or published.sources != sources:
         return [measured]
     columns = "; ".join(f"{name}: {meaning}" for name, meaning in published.columns.items())
@@ -222,20 +218,15 @@ def _beside(measured: Table, model: ReportModel, published: PublishedTable | Non
     return [Grid([[measured], [published_table(published)]], "beside"), Note(text)]
 
 
-def _published(backgrounds: Iterable[Background], model: ReportModel) -> PublishedTable | None:
+def _published(backgrounds: Iterable[Background], paper: PublishedPaper | None) -> PublishedTable | None:
     """The paper's table about neighbours with the same activities."""
     activities = {row.activities for row in backgrounds}
-    shares = (table for table in (model.paper.tables.values() if model.paper else ()) if table.share is not None)
+    shares = (table for table in (paper.tables.values() if paper else ()) if table.share is not None)
     return next((table for table in shares if activities == {(str(Network(None, table.share)),)}), None)
 
 
-def _computes(group: Group) -> bool:
-    return not group.forwarding and any(neighbour.activity.startswith(_COMPUTES) for neighbour in group.neighbours)
-
-
-def _reference(model: ReportModel, text: str) -> Note:
+def _reference(paper: PublishedPaper, text: str) -> Note:
     """A note about the paper, with its citation and DOI."""
-    paper = model.paper or schlosser2011()
     return Note(sentence("notes.paper_reference", text=text, citation=paper.citation, doi=paper.doi))
 
 
@@ -254,7 +245,7 @@ def _places(model: ReportModel) -> Sections:
     if finding.by_uut:
         text = finding_sentence(finding, model.emulated)
         blocks = [
-            _reference(model, sentence("notes.paper_statement")),
+            _reference(schlosser2011(), sentence("notes.paper_statement")),
             Note(text, "strong"),
             paper_finding_table(finding, model),
             *_notes("before_guest"),
@@ -294,20 +285,15 @@ def _stability(model: ReportModel) -> Sections:
     if tables:
         large = sum(len(group.valid) >= FEWEST for group in model.groups)
         marked = sum(len(cell.marked) for group in model.groups if (cell := outliers_of(group)))
-        values = {
-            "trials": count(marked, "valid trial"),
-            "cells": count(sum(len(table.rows) for table in outliers), "cell"),
-            "large": f"{large:,}",
-            "fewest": FEWEST,
-        }
-        blocks += [
-            *_figure("steadiness", model),
-            *tables,
-            *_notes("overload_only", "drift_method", "boots_method"),
-            Heading("Outliers"),
-            Note(sentence("notes.outliers" if large else "notes.no_outlier_test", **values)),
-            *(table.folded("cell") for table in outliers),
-        ]
+        text = sentence(
+            "notes.outliers" if large else "notes.no_outlier_test",
+            trials=count(marked, "valid trial"),
+            cells=count(sum(len(table.rows) for table in outliers), "cell"),
+            large=f"{large:,}",
+            fewest=FEWEST,
+        )
+        blocks += [*_figure("steadiness", model), *tables, *_notes("overload_only", "drift_method", "boots_method")]
+        blocks += [Heading("Outliers"), Note(text), *(table.folded("cell") for table in outliers)]
     for table in tables_of("warm-ups", model):
         made = sum(1 for _ in model.results.warm_ups)
         text = sentence("notes.warm_ups", trials=count(made, "trial"), boots=count(len(table.rows), "boot"))
@@ -366,7 +352,7 @@ _MEASURED = (
     _plain("curves", lambda model: [*_figure("curve", model), *_figure("curve-of-loss", model)]),
     _second_guest_forwards,
     _second_guest_computes,
-    _second_guest_itself,
+    _plain("second-guest-itself", _second_guest_itself),
     _plain("fairness", lambda model: _captioned("fairness", model, "measurement")),
     _places,
     _delay,

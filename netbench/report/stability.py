@@ -14,12 +14,11 @@ def drift_words(drift: Drift) -> str:
     """`−4.1 % (−5.2 … −3.0 %)`; `none above 0.8 %`, where none is significant; else why it is unknown."""
     if drift.change is None:
         return f"unknown: {drift.unknown}"
-    if drift.significant:
-        limits = (
-            UNKNOWN if drift.low is None or drift.high is None else f"{change(drift.low)[:-2]} … {change(drift.high)}"
-        )
-        return f"{change(drift.change)} ({limits})"
-    return "unknown: too few repetitions" if drift.excluded is None else _none_above(drift.excluded)
+    if not drift.significant:
+        return "unknown: too few repetitions" if drift.excluded is None else _none_above(drift.excluded)
+    known = drift.low is not None and drift.high is not None
+    limits = f"{change(drift.low).removesuffix(' %')} … {change(drift.high)}" if known else UNKNOWN
+    return f"{change(drift.change)} ({limits})"
 
 
 def drift_an_hour_words(drift: Drift) -> str:

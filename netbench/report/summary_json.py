@@ -18,10 +18,12 @@ from netbench.report.findings import findings
 from netbench.report.formats import mean
 from netbench.report.stability import steadiness_warnings
 from netbench.results.atomic import write_atomically
+from netbench.statistics.compared_cells import ComparedCell
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group, best_groups, group_trials
 from netbench.statistics.intervals import Interval
 from netbench.statistics.limits import with_limits
+from netbench.statistics.search_comparison import Searched
 
 SCHEMA, SCHEMA_VERSION = "netbench-summary", 1
 
@@ -93,19 +95,20 @@ def _head(kind: str) -> dict[str, object]:
     return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "netbench": version("netbench"), "kind": kind}
 
 
-def _of(group: Group) -> dict[str, object]:
+def identity(cell: Group | ComparedCell | Searched) -> dict[str, object]:
+    """The UUT, scenario, number of sources and frame size of a result."""
     return {
-        "uut": group.uut,
-        "scenario": group.scenario,
-        "sources": group.sources,
-        "frame_size": size_text(group.frame_size),
-        "load": str(group.load),
+        "uut": cell.uut,
+        "scenario": cell.scenario,
+        "sources": cell.sources,
+        "frame_size": size_text(cell.frame_size),
     }
 
 
 def _maximum(group: Group) -> dict[str, object]:
     return {
-        **_of(group),
+        **identity(group),
+        "load": str(group.load),
         "loads": [str(load) for load in group.maximum_loads],
         **mean_and_width("throughput_fps", group.maximum_fps),
         **mean_and_width("throughput_mbps", group.maximum_mbps),
@@ -116,7 +119,8 @@ def _maximum(group: Group) -> dict[str, object]:
 
 def _load(group: Group) -> dict[str, object]:
     return {
-        **_of(group),
+        **identity(group),
+        "load": str(group.load),
         "intended_fps": group.intended_fps,
         "offered_fps": mean(group.offered_fps),
         **mean_and_width("throughput_fps", group.throughput_fps),

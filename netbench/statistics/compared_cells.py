@@ -100,7 +100,6 @@ class Campaign:
                     ComparedCell(sweep.uut, sweep.scenario, len(sweep.streams), sweep.frame_size, load)
                     for load in loads
                 }
-        missing = results.planned_trials - len(results.trials) - results.skipped_trials
         return cls(
             name,
             tuple(
@@ -112,7 +111,7 @@ class Campaign:
             results.settings,
             tuple(warning for warning in results.warnings if warning.kind in DISTURBING),
             half_width_of(results.noise_floor),
-            complete=missing <= 0,
+            complete=results.missing_trials <= 0,
         )
 
 

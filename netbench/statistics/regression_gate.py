@@ -205,10 +205,10 @@ def _judged_search(one: SearchDifference, threshold: float) -> CellResult:
     else:
         outcome, detectable, repetitions = GateResult.INCONCLUSIVE, one.excluded, FEWEST if few else None
         why = f"fewer than {FEWEST} searches do not show their scatter" if few else "the ranges overlap"
-    return CellResult(one.what, outcome, why, one, detectable, repetitions)
+    return CellResult(one.place, outcome, why, one, detectable, repetitions)
 
 
 def _not_searched(one: LeftOutSearch) -> CellResult:
     if one.dead:
-        return CellResult(one.what, GateResult.FAILED, one.why)
-    return CellResult(one.what, GateResult.NOT_JUDGED if one.one_sided else GateResult.INCONCLUSIVE, one.why)
+        return CellResult(one.place, GateResult.FAILED, one.why)
+    return CellResult(one.place, GateResult.NOT_JUDGED if one.one_sided else GateResult.INCONCLUSIVE, one.why)

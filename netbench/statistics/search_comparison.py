@@ -106,7 +106,7 @@ class SearchDifference:
     reason why a difference would not be due to the UUT; usually empty.
     """
 
-    what: Searched
+    place: Searched
     base: Range
     new: Range
     unstable: bool  # any of the searches is unstable
@@ -157,13 +157,13 @@ class LeftOutSearch:
     finished.
     """
 
-    what: Searched
+    place: Searched
     why: str
     dead: bool = False
     one_sided: bool = False
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why}"
+        return f"{self.place}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
