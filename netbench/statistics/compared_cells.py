@@ -15,14 +15,9 @@ from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.units import Load
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.model.virtualisation import Setting
-from netbench.statistics.change_interval import (
-    SideMean,
-)
+from netbench.statistics.change_interval import SideMean
 from netbench.statistics.groups import Group, group_trials
-from netbench.statistics.intervals import (
-    DifferenceOfMeans,
-    RatioOfMeans,
-)
+from netbench.statistics.intervals import DifferenceOfMeans, RatioOfMeans
 from netbench.statistics.significance import ALPHA, Test
 
 # Smaller differences are not reported for any p: repetitions within a campaign are more alike than two campaigns, and

@@ -21,9 +21,7 @@ from netbench.statistics.cell_tests import (
     tested_differences,
     usual_variances,
 )
-from netbench.statistics.change_interval import (
-    RUN_PART,
-)
+from netbench.statistics.change_interval import RUN_PART
 from netbench.statistics.compared_cells import (
     DISTURBING,
     LEAST_CHANGE,
@@ -37,10 +35,7 @@ from netbench.statistics.compared_cells import (
 )
 from netbench.statistics.groups import Group, best_groups
 from netbench.statistics.interference import ratio_of_maxima
-from netbench.statistics.intervals import (
-    difference_of_intervals,
-    ratio_of_intervals,
-)
+from netbench.statistics.intervals import DifferenceOfMeans, ratio_of_intervals
 from netbench.statistics.limits import with_limits, would_not_take_more
 from netbench.statistics.totals import TrialTotals
 
@@ -258,7 +253,7 @@ def _at_load(place: ComparedCell, base: Group, new: Group, doubt: str) -> Differ
     if why := _source_is_limit(base, new):
         return LeftOut(place, why)
     losses = base.loss_ratio, new.loss_ratio
-    loss = None if losses[0] is None or losses[1] is None else difference_of_intervals(losses[1], losses[0])
+    loss = None if losses[0] is None or losses[1] is None else DifferenceOfMeans(losses[1].mean - losses[0].mean, None)
     ratio = ratio_of_intervals(after, before)
     if _is_offered_less(new, base):
         ratio = replace(ratio, high=None, bound="≥")

@@ -195,6 +195,11 @@ class Group(Repetitions):
     run_to_run: float | None = None
 
     @property
+    def sweep(self) -> tuple[str, str, int, FrameSize]:
+        """The key that groups share if they differ in load only: UUT, scenario, sources, frame size."""
+        return self.uut, self.scenario, self.sources, self.frame_size
+
+    @property
     def victim(self) -> Victim:
         """The victim of these repetitions."""
         return Victim(self.uut, self.sources, self.frame_size)
@@ -388,15 +393,13 @@ def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
     That is not always the one with the most offered load (Schlosser et al. 2011, section 4, Figure 4).
     Groups that may not be called a maximum are ignored.
     """
-    best: dict[tuple[str, str, int, FrameSize], tuple[float, Group]] = {}
-    for group in groups:
-        throughput = group.throughput_fps
-        place = (group.uut, group.scenario, group.sources, group.frame_size)
-        if throughput is None or not group.counts_as_maximum:
-            continue
-        if place not in best or throughput.mean > best[place][0]:
-            best[place] = (throughput.mean, group)
-    return tuple(group for _, group in best.values())
+    counted = (
+        (throughput.mean, group)
+        for group in groups
+        if (throughput := group.throughput_fps) is not None and group.counts_as_maximum
+    )
+    sweeps = grouped(counted, lambda pair: pair[1].sweep).values()
+    return tuple(max(same, key=lambda pair: pair[0])[1] for same in sweeps)
 
 
 def key_of_cell(spec: TrialSpec) -> tuple[str, str, int, FrameSize, Load]:
