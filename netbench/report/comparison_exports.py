@@ -18,7 +18,7 @@ from netbench.report.comparison import Compared, gate_advice, gate_words, search
 from netbench.report.formats import mean
 from netbench.report.renderer import template
 from netbench.report.summary_json import mean_and_width
-from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Comparison, Difference, half_width_of
+from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Comparison, Difference
 from netbench.statistics.groups import Group
 from netbench.statistics.regression_gate import CellResult, GateResult, total
 from netbench.statistics.search_comparison import Range, SearchDifference, Searched
@@ -138,7 +138,7 @@ def _campaign(name: str, results: CampaignResults) -> JsonObject:
         "profile": results.profile,
         "started": results.manifest.get("started"),
         "finished": results.manifest.get("finished"),
-        "noise_floor_percent": _percent(half_width_of(results.noise_floor)),
+        "noise_floor_percent": _percent(results.noise_floor.half_width if results.noise_floor else None),
         "warnings": [{"kind": warning.kind.value, "text": warning.text} for warning in results.warnings],
     }
 

@@ -10,13 +10,7 @@ from statistics import fmean
 
 from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
-from netbench.model.search import (
-    LoadedDelay,
-    Rfc2544Tests,
-    SearchedStream,
-    SearchResult,
-    SearchState,
-)
+from netbench.model.search import LoadedDelay, Rfc2544Tests, SearchedStream, SearchResult, SearchState
 from netbench.model.source_ceiling import (
     FAR_BELOW,
     SAMPLE_S,
@@ -34,6 +28,7 @@ from netbench.search.measurement import above_upper, contradiction, measurement_
 from netbench.search.methods import GivenUpError, Goal, Measure, Measured, Method, rounded
 from netbench.search.rfc2544_tests import Rfc2544Run, Throughput
 from netbench.search.search_options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, SearchOptions
+from netbench.statistics.groups import grouped
 
 # A source can be paced only at less than its highest rate.
 _PACED_PART = 0.98
@@ -450,14 +445,14 @@ class CellSearch:
 
     def _missed_above(self, goal: Goal, lower: float) -> float | None:
         """Return the load up to which the UUT missed the goal above the lower bound in two or more trials, or None."""
-        missed: dict[float, list[bool]] = {}
-        for trial in self._trials:
-            if lower < trial.load_fps <= _FARTHEST * lower and not trial.limited_by:
-                missed.setdefault(trial.load_fps, []).append(not goal.is_met_by(trial))
+        above = (trial for trial in self._trials if lower < trial.load_fps <= _FARTHEST * lower)
+        loads = grouped((trial for trial in above if not trial.limited_by), lambda trial: trial.load_fps)
         times = 0
-        for load, bad in sorted(missed.items()):
-            if self._method.is_upper(sum(bad), len(bad) - sum(bad)):
-                times += sum(bad)
+        for load in sorted(loads):
+            good = sum(map(goal.is_met_by, loads[load]))
+            bad = len(loads[load]) - good
+            if self._method.is_upper(bad, good):
+                times += bad
             if times >= TIMES_SUSTAINED:
                 return load
         return None

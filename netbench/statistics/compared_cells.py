@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
-from netbench.model.campaign import CampaignResults, NoiseFloor
+from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.units import Load
 from netbench.model.verdict import CampaignWarning, WarningKind
@@ -89,12 +89,9 @@ class Campaign:
         """Return the selected cells of the results of a campaign, with the name that messages use."""
         skipped = set()
         for sweep in results.ended_sweeps:
+            key = sweep.uut, sweep.scenario, len(sweep.streams), sweep.frame_size
             with suppress(ValueError):  # edited manifest: an unreadable load was not skipped
-                loads = [Load.parse(load) for load in sweep.skipped_loads]
-                skipped |= {
-                    ComparedCell(sweep.uut, sweep.scenario, len(sweep.streams), sweep.frame_size, load)
-                    for load in loads
-                }
+                skipped |= {ComparedCell(*key, load) for load in map(Load.parse, sweep.skipped_loads)}
         missing = results.planned_trials - len(results.trials) - results.skipped_trials
         return cls(
             name,
@@ -106,14 +103,9 @@ class Campaign:
             frozenset(place for place in skipped if selection.includes(place.uut, place.scenario, place.frame_size)),
             results.settings,
             tuple(warning for warning in results.warnings if warning.kind in DISTURBING),
-            half_width_of(results.noise_floor),
+            results.noise_floor.half_width if results.noise_floor else None,
             complete=missing <= 0,
         )
-
-
-def half_width_of(floor: NoiseFloor | None) -> float | None:
-    """Return the noise floor as the ratio of a 95 % half width; None if it was not measured."""
-    return None if floor is None else floor.half_width
 
 
 @dataclass(frozen=True, slots=True)

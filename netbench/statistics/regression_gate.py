@@ -82,16 +82,13 @@ def judge(comparison: Comparison, threshold: float, maxima: SearchComparison | N
     """
     cells = [_judged(difference, threshold) for difference in comparison.differences]
     cells += [_not_compared(cell) for cell in comparison.left_out]
-    judged = [cell for cell in cells if cell.outcome is not GateResult.NOT_JUDGED]
-    decided = {_sweep(cell.place) for cell in judged}
     if maxima is not None:
         with_maximum = {
-            _sweep(cell.place) for cell in judged if isinstance(cell.place, ComparedCell) and cell.place.load is None
+            _sweep(place) for place in _decided(cells) if isinstance(place, ComparedCell) and place.load is None
         }
-        by_search = [cell for cell in _searched(maxima, threshold) if _sweep(cell.place) not in with_maximum]
+        by_search = (cell for cell in _searched(maxima, threshold) if _sweep(cell.place) not in with_maximum)
         cells = [*by_search, *cells]
-        decided |= {_sweep(cell.place) for cell in by_search if cell.outcome is not GateResult.NOT_JUDGED}
-    every = (*cells, *_undecided(comparison, decided))
+    every = (*cells, *_undecided(comparison, set(map(_sweep, _decided(cells)))))
     return Gate(comparison.new.name, threshold, tuple({cell.place: cell for cell in every}.values()))
 
 
@@ -105,6 +102,11 @@ _Sweep = tuple[str, str, int, str]
 
 def _sweep(place: ComparedCell | Searched) -> _Sweep:
     return place.uut, place.scenario, place.sources, str(place.frame_size)
+
+
+def _decided(cells: Iterable[CellResult]) -> list[ComparedCell | Searched]:
+    """Return the places that were judged."""
+    return [cell.place for cell in cells if cell.outcome is not GateResult.NOT_JUDGED]
 
 
 def _undecided(comparison: Comparison, decided: set[_Sweep]) -> Iterator[CellResult]:

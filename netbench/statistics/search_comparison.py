@@ -15,8 +15,8 @@ from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind
 from netbench.statistics.change_interval import RUN_PART, SideMean, change_interval, deviation_of_noise_floor
-from netbench.statistics.compared_cells import ALL_CELLS, CellSelection, half_width_of
-from netbench.statistics.comparison import doubt_of, of_different_emulation
+from netbench.statistics.compared_cells import ALL_CELLS, CellSelection
+from netbench.statistics.comparison import doubt_of, of_different_emulation, only_in
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans
 from netbench.statistics.significance import FEWEST
@@ -94,7 +94,7 @@ class Range:
 
 def _upper(found: SearchResult) -> float:
     """Return the upper bound; infinite if the UUT is not the cause of it."""
-    reached = found.state is not SearchState.AT_LEAST and found.limited_by.is_uut and found.upper_fps is not None
+    reached = found.state is not SearchState.AT_LEAST and found.limited_by.is_uut
     return found.upper_fps if reached and found.upper_fps is not None else inf
 
 
@@ -190,7 +190,7 @@ def compare_searches(
 
     Disturbed campaigns are treated as in `compare`.
     """
-    apart = of_different_emulation((base, before.settings), (new, after.settings))
+    apart = of_different_emulation(base, before.settings, new, after.settings)
     sides = [
         grouped(
             (search for search in side.searches if selection.includes(search.uut, search.scenario, search.frame_size)),
@@ -198,7 +198,7 @@ def compare_searches(
         )
         for side in (before, after)
     ]
-    floors = [half_width_of(side.noise_floor) for side in (before, after)]
+    floors = [side.noise_floor.half_width if side.noise_floor else None for side in (before, after)]
     doubt = "" if accept_disturbed else doubt_of((base, before.warnings), (new, after.warnings))
     differences, left_out = [], []
     for what in dict.fromkeys((*sides[0], *sides[1])):
@@ -212,7 +212,7 @@ def compare_searches(
         elif not all(own):
             measured, missing, lacking = (base, new, after) if own[0] else (new, base, before)
             is_over = bool(lacking.manifest.get("finished"))
-            why = f"only in {measured}" if is_over else f"only in {measured}; {missing} is unfinished"
+            why = only_in(measured, missing, is_finished=is_over)
             left_out.append(LeftOutSearch(what, why, one_sided=is_over))
         elif first is not None and all(search.failure is ReasonKind.UUT_FAILED for search in own[1]):
             left_out.append(LeftOutSearch(what, f"its UUT failed in {new}", dead=True))

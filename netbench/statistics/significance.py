@@ -5,6 +5,7 @@ from enum import Enum
 from math import comb, sqrt
 from typing import TYPE_CHECKING
 
+from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import Interval
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ def permutation_p(base: Sequence[float], new: Sequence[float]) -> float:
 def permutation_ps(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[float]:
     """Return the p of each pair of samples, as `permutation_p`; pairs of equal sizes share the arrangements."""
     ps = [0.0] * len(pairs)
-    by_sizes: dict[tuple[int, int], list[int]] = {}
-    for place, (base, new) in enumerate(pairs):
-        by_sizes.setdefault((len(base), len(new)), []).append(place)
+    by_sizes = grouped(range(len(pairs)), lambda place: tuple(map(len, pairs[place])))
     for (n_base, n_new), places in by_sizes.items():
         for place, p in zip(places, _of_equal_sizes([pairs[index] for index in places], n_base, n_new), strict=True):
             ps[place] = p

@@ -14,7 +14,7 @@ from netbench.report.blocks import Cell, Column, Table, table
 from netbench.report.formats import UNKNOWN, kfps, mbps, percent
 from netbench.report.model import ReportModel
 from netbench.report.tables.registry import number, report_table, words
-from netbench.results.manifest import CEILINGS
+from netbench.results.manifest import CEILINGS, settings
 from netbench.statistics.groups import grouped
 
 UNKNOWN_SETTING = "unknown"
@@ -164,7 +164,10 @@ class Environment:
     @classmethod
     def of(cls, manifest: Mapping[str, object]) -> "Environment":
         """Read a manifest."""
-        return cls(dict(_leaves(manifest.get("before"), ())), dict(_leaves(manifest.get("after"), ())))
+        before, after = (
+            {path: text_of(value) for path, value in settings(manifest.get(key))} for key in ("before", "after")
+        )
+        return cls(before, after)
 
     def values(self, path: SettingPath) -> tuple[str, str]:
         """The values of a setting before and after the campaign."""
@@ -211,14 +214,6 @@ def environment(model: ReportModel) -> Iterator[Table]:
                 row_css=lambda path: "changed" if path in changed else "",
                 shows_blocks=False,
             )
-
-
-def _leaves(value: object, path: SettingPath) -> Iterator[tuple[SettingPath, str]]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _leaves(inner, (*path, str(name)))
-    elif path:
-        yield path, text_of(value)
 
 
 def text_of(value: object) -> str:
