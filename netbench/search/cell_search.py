@@ -10,7 +10,7 @@ from statistics import fmean
 
 from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
-from netbench.model.search import LoadedDelay, Rfc2544Tests, SearchedStream, SearchResult, SearchState
+from netbench.model.search import LoadedDelay, SearchedStream, SearchResult, SearchState
 from netbench.model.source_ceiling import (
     FAR_BELOW,
     SAMPLE_S,
@@ -117,7 +117,7 @@ class CellSearch:
         self._limited: set[float] = set()  # successive loads at which the tester was the limit
         self._unmeasured = 0
         self._delays: list[LoadedDelay] = []
-        self._tests: Rfc2544Tests | None = None
+        self._tests: Rfc2544Run | None = None
         self._overload_fps: float | None = None
         self._sustained_fps: float | None = None
         self._why = ""
@@ -225,12 +225,9 @@ class CellSearch:
         """Return True if the tester was disturbed in all trials at an upper bound, but in few others."""
         if sum(bool(trial.inconclusive) for trial in self._trials) > _PASSING_PART * len(self._trials):
             return False
-        uppers = [self._method.bounds(goal).upper for goal in self._method.goals]
-        return any(
-            all(trial.inconclusive for trial in self._trials if trial.is_at(upper))
-            for upper in uppers
-            if upper is not None
-        )
+        uppers = (self._method.bounds(goal).upper for goal in self._method.goals)
+        at_upper = [[trial for trial in self._trials if trial.is_at(upper)] for upper in uppers if upper is not None]
+        return any(all(trial.inconclusive for trial in trials) for trials in at_upper)
 
     def _sustained(self, fps: float, seconds: float, part: float) -> Measured:
         """Return a trial at this rate, or at the highest lower rate that the sources sustain for so many seconds.
@@ -281,16 +278,11 @@ class CellSearch:
         """Run the other tests of RFC 2544 at the lower bound."""
         if not self._options.tests or (result.lower_fps is None and result.state is not SearchState.AT_MOST):
             return
-
-        def keep(tests: Rfc2544Tests) -> None:
-            self._tests = tests
-
-        size = self._cell.frame_size
+        size, state, limit = self._cell.frame_size, result.state, result.limited_by.stored
         line_rate = line_rate_fps(self._link_bps, size)
-        throughput = Throughput(
-            result.lower_fps or 0.0, highest, line_rate, result.state, size, result.limited_by.stored
-        )
-        Rfc2544Run(self._options, self._plan.profile, throughput, self, keep).measure()
+        throughput = Throughput(result.lower_fps or 0.0, highest, line_rate, state, size, limit)
+        self._tests = Rfc2544Run(self._options, self._plan.profile, throughput, self)
+        self._tests.measure()
 
     def _measure_overload(self, result: SearchResult, highest: float) -> None:
         """Measure above the upper bound if the UUT set it, at a load that the sources sustain."""
@@ -314,10 +306,7 @@ class CellSearch:
         GivenUpError after several loads in a row at which the tester was the limit.
         """
         trial = self._repeated(seconds, fps)
-        if trial.limited_by:
-            self._limited.add(trial.load_fps)
-        else:
-            self._limited.clear()
+        self._limited = self._limited | {trial.load_fps} if trial.limited_by else set()
         if len(self._limited) == _MOST_LIMITED:
             raise GivenUpError(f"the tester limits the search: {trial.limited_by}")
         return trial
@@ -437,7 +426,7 @@ class CellSearch:
             unstable=contradiction(self._trials, goal, width, bounds),
             why=self._why or (failure and f"at the upper bound: {failure}") or wide,
             delays=tuple(self._delays) if is_first else (),
-            tests=self._tests if is_first else None,
+            tests=self._tests.results if self._tests and is_first else None,
             overload_fps=self._overload_fps if is_first else None,
             held_fps=self._sustained_fps if is_first else None,
             each=_added_up(trial for trial in conclusive if not trial.failed),

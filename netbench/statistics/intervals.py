@@ -77,10 +77,10 @@ def deviation_of(values: Sequence[float], mean: float) -> float:
     return sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1)) if len(values) > 1 else 0.0
 
 
-def known_interval(values: Iterable[float | None], least: float = 0.0) -> Interval | None:
+def known_interval(values: Iterable[float | None]) -> Interval | None:
     """Return the mean of the known numbers with its interval; None without any."""
     known = [value for value in values if value is not None]
-    return mean_interval(known, least) if known else None
+    return mean_interval(known) if known else None
 
 
 def boots_interval(values: Sequence[tuple[int, float]], least: float = 0.0) -> Interval:
