@@ -18,10 +18,10 @@ from netbench.report.comparison import Compared, gate_advice, gate_words, search
 from netbench.report.formats import mean
 from netbench.report.renderer import template
 from netbench.report.summary_json import mean_and_width
-from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Comparison, Difference
+from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Difference, Searched
 from netbench.statistics.groups import Group
 from netbench.statistics.regression_gate import CellResult, GateResult, total
-from netbench.statistics.search_comparison import Range, SearchDifference, Searched
+from netbench.statistics.search_comparison import Range, SearchDifference
 
 SCHEMA, SCHEMA_VERSION = "netbench-comparison", 1
 Document = Callable[[str, CampaignResults, Sequence[Compared]], str]
@@ -163,11 +163,7 @@ def _cells(compared: Compared) -> Iterator[JsonObject]:
         else:
             place, cell = difference.what, _of_search(difference)
         yield {**_place(place), **cell, **_result(results.pop(place, None))}
-    left_out: dict[ComparedCell | Searched, str] = (
-        {cell.place: cell.why for cell in comparison.left_out}
-        if isinstance(comparison, Comparison)
-        else {limit.what: limit.why for limit in comparison.left_out}
-    )
+    left_out = {cell.place: cell.why for cell in comparison.left_out}
     for place in dict.fromkeys((*left_out, *results)):
         yield {**_place(place), "not_compared": left_out.get(place), **_result(results.get(place))}
 

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameSize, size_text
+from netbench.model.search import SearchResult
 from netbench.model.units import Load
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.model.virtualisation import Setting
@@ -47,6 +48,26 @@ class ComparedCell:
         sources = f"{self.sources} source{'s' * (self.sources > 1)}"
         what = "highest throughput" if self.load is None else str(self.load)
         return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """The key of one goal of a search."""
+
+    uut: str
+    scenario: str
+    sources: int
+    frame_size: FrameSize  # bytes with FCS
+    goal: str
+
+    @classmethod
+    def of(cls, found: SearchResult) -> "Searched":
+        """Return the key of a search result."""
+        return cls(found.uut, found.scenario, len(found.streams), found.frame_size, found.goal)
+
+    def __str__(self) -> str:
+        sources = f"{self.sources} source{'s' * (self.sources > 1)}"
+        return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {self.goal}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +203,14 @@ class Absence(Enum):
     INVALID = "invalid"  # too few of its trials are valid on one side
     EMULATION = "emulation"  # the CPU of its UUT is emulated on one side
     DEAD = "uut-failed"  # its UUT failed in every trial of the new campaign, but not in the base
+    NO_BOUNDS = "no-bounds"  # its search does not bound the limit
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A cell that is not compared, with the reason as text and as a kind."""
+    """A cell, or a goal of a search, that is not compared, with the reason as text and as a kind."""
 
-    place: ComparedCell
+    place: ComparedCell | Searched
     why: str
     kind: Absence = Absence.OTHER_LOAD
 

@@ -33,7 +33,7 @@ from netbench.statistics.compared_cells import (
     LeftOut,
     place_of,
 )
-from netbench.statistics.groups import Group, best_groups
+from netbench.statistics.groups import Group, best_groups, grouped
 from netbench.statistics.interference import ratio_of_maxima
 from netbench.statistics.intervals import DifferenceOfMeans, ratio_of_intervals
 from netbench.statistics.limits import with_limits, would_not_take_more
@@ -61,29 +61,22 @@ def compare(
     of_loss = tested_differences(losses)
     loss_tests = max(1, sum(tested.test in TESTS for tested in of_loss.values()))
     loss_intervals = {id(pair.difference): pair.loss(0.0 if in_turn else RUN_PART, loss_tests) for pair in losses}
-    tests = sum(tested.test in TESTS for tested in of_throughput.values())
+    tests = max(1, sum(tested.test in TESTS for tested in of_throughput.values()))
     usual = usual_variances(throughputs)
-    floors = [(base.noise_floor, campaign.noise_floor) for campaign in others]
-    with_intervals = {
-        id(pair.difference): pair.with_interval(
-            sqrt(usual[pair.family]), None if in_turn else floors[pair.comparison], max(tests, 1)
+
+    def tested(samples: CellSamples) -> Difference:
+        cell, floors = id(samples.difference), (base.noise_floor, others[samples.comparison].noise_floor)
+        return replace(
+            samples.with_interval(sqrt(usual[samples.family]), None if in_turn else floors, tests),
+            throughput_test=of_throughput[cell],
+            loss=loss_intervals.get(cell),
+            loss_test=of_loss.get(cell),
         )
-        for pair in throughputs
-    }
+
+    differences = grouped(throughputs, lambda samples: samples.comparison)
     return tuple(
-        replace(
-            comparison,
-            differences=tuple(
-                replace(
-                    with_intervals[id(cell)],
-                    throughput_test=of_throughput[id(cell)],
-                    loss=loss_intervals.get(id(cell)),
-                    loss_test=of_loss.get(id(cell)),
-                )
-                for cell in comparison.differences
-            ),
-        )
-        for comparison in comparisons
+        replace(comparison, differences=tuple(map(tested, differences.get(number, ()))))
+        for number, comparison in enumerate(comparisons)
     )
 
 

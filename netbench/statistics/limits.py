@@ -340,8 +340,7 @@ class MaximumSearch:
 
     def referred_to(self) -> tuple[Maximum, ...]:
         """Return the maxima of which loads of neighbours were a share."""
-        maxima = (self.maximum(*reference) for reference in self._referred_to)
-        return tuple(maximum for maximum in maxima if maximum is not None)
+        return tuple(filter(None, (self.maximum(*reference) for reference in self._referred_to)))
 
 
 def find_maximum(trials: Iterable[TrialResult], uut: str, frame_size: FrameSize) -> Maximum | None:

@@ -15,10 +15,11 @@ from netbench.statistics.compared_cells import (
     Comparison,
     Difference,
     LeftOut,
+    Searched,
     place_of,
 )
 from netbench.statistics.intervals import Unknown
-from netbench.statistics.search_comparison import LeftOutSearch, SearchComparison, SearchDifference, Searched
+from netbench.statistics.search_comparison import SearchComparison, SearchDifference
 from netbench.statistics.significance import FEWEST
 
 
@@ -183,14 +184,15 @@ def _not_compared(one: LeftOut) -> CellResult:
     if one.kind is Absence.DEAD:
         return CellResult(one.place, GateResult.FAILED, one.why)
     is_open = one.kind in (Absence.INVALID, Absence.UNFINISHED)
+    if isinstance(one.place, Searched):
+        is_open = one.kind is not Absence.ONE_SIDE
     return CellResult(one.place, GateResult.INCONCLUSIVE if is_open else GateResult.NOT_JUDGED, one.why)
 
 
 def _searched(comparison: SearchComparison, threshold: float) -> Iterator[CellResult]:
     for difference in comparison.differences:
         yield _judged_search(difference, max(threshold, LEAST_CHANGE))
-    for left_out in comparison.left_out:
-        yield _not_searched(left_out)
+    yield from map(_not_compared, comparison.left_out)
 
 
 def _judged_search(one: SearchDifference, threshold: float) -> CellResult:
@@ -208,9 +210,3 @@ def _judged_search(one: SearchDifference, threshold: float) -> CellResult:
         outcome, detectable, repetitions = GateResult.INCONCLUSIVE, one.excluded, FEWEST if few else None
         why = f"fewer than {FEWEST} searches do not show their scatter" if few else "the ranges overlap"
     return CellResult(one.what, outcome, why, one, detectable, repetitions)
-
-
-def _not_searched(one: LeftOutSearch) -> CellResult:
-    if one.dead:
-        return CellResult(one.what, GateResult.FAILED, one.why)
-    return CellResult(one.what, GateResult.NOT_JUDGED if one.one_sided else GateResult.INCONCLUSIVE, one.why)

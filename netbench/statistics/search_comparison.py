@@ -11,11 +11,10 @@ from math import inf
 from statistics import fmean, stdev
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind
 from netbench.statistics.change_interval import RUN_PART, SideMean, change_interval, deviation_of_noise_floor
-from netbench.statistics.compared_cells import ALL_CELLS, CellSelection
+from netbench.statistics.compared_cells import ALL_CELLS, Absence, CellSelection, LeftOut, Searched
 from netbench.statistics.comparison import doubt_of, of_different_emulation, only_in
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans
@@ -25,26 +24,6 @@ from netbench.statistics.significance import FEWEST
 SINGLE_SEARCH = 0.1
 _SWEEP = "sweep"
 _WITHOUT_RANGE = (SearchState.FAILED, SearchState.SEARCHING)
-
-
-@dataclass(frozen=True, slots=True)
-class Searched:
-    """The key of one goal of a search."""
-
-    uut: str
-    scenario: str
-    sources: int
-    frame_size: FrameSize  # bytes with FCS
-    goal: str
-
-    @classmethod
-    def of(cls, found: SearchResult) -> "Searched":
-        """Return the key of a search result."""
-        return cls(found.uut, found.scenario, len(found.streams), found.frame_size, found.goal)
-
-    def __str__(self) -> str:
-        sources = f"{self.sources} source{'s' * (self.sources > 1)}"
-        return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {self.goal}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,30 +129,13 @@ class SearchDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOutSearch:
-    """A search that is not compared, and the reason.
-
-    `dead`: its UUT failed in the new campaign only; `one_sided`: only one campaign searched for it, and the other is
-    finished.
-    """
-
-    what: Searched
-    why: str
-    dead: bool = False
-    one_sided: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.why}"
-
-
-@dataclass(frozen=True, slots=True)
 class SearchComparison:
     """The searches of the campaign `new` against those of `base`; `left_out` are those not compared, with reasons."""
 
     base: str
     new: str
     differences: tuple[SearchDifference, ...]
-    left_out: tuple[LeftOutSearch, ...]
+    left_out: tuple[LeftOut, ...]
     doubt: str = ""  # which campaign was disturbed, as text
 
 
@@ -205,19 +167,20 @@ def compare_searches(
         own = [side.get(what, []) for side in sides]
         first, second = map(Range.of, own, floors)
         if what.uut in apart:
-            left_out.append(LeftOutSearch(what, apart[what.uut]))
+            left_out.append(LeftOut(what, apart[what.uut], Absence.EMULATION))
         elif _SWEEP in (search.method for search in (*own[0], *own[1])):
             why = "the highest throughput of a sweep has no bounds; compare campaigns of `netbench run`"
-            left_out.append(LeftOutSearch(what, why))
+            left_out.append(LeftOut(what, why, Absence.NO_BOUNDS))
         elif not all(own):
             measured, missing, lacking = (base, new, after) if own[0] else (new, base, before)
             is_over = bool(lacking.manifest.get("finished"))
             why = only_in(measured, missing, is_finished=is_over)
-            left_out.append(LeftOutSearch(what, why, one_sided=is_over))
+            left_out.append(LeftOut(what, why, Absence.ONE_SIDE if is_over else Absence.UNFINISHED))
         elif first is not None and all(search.failure is ReasonKind.UUT_FAILED for search in own[1]):
-            left_out.append(LeftOutSearch(what, f"its UUT failed in {new}", dead=True))
+            left_out.append(LeftOut(what, f"its UUT failed in {new}", Absence.DEAD))
         elif first is None or second is None:
-            left_out.append(LeftOutSearch(what, f"not finished, or failed, in {base if first is None else new}"))
+            why = f"not finished, or failed, in {base if first is None else new}"
+            left_out.append(LeftOut(what, why, Absence.INVALID))
         else:
             unstable = any(search.unstable for search in (*own[0], *own[1]))
             differences.append(SearchDifference(what, first, second, unstable, doubt=doubt))

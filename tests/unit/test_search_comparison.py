@@ -112,7 +112,7 @@ def test_what_only_one_of_them_reports_is_left_out():
     failed = found(None, None, state=SearchState.FAILED)
     comparison = compared([found(), found(frame_size=512), failed], [failed, found(frame_size=1518)])
     assert comparison.differences == ()
-    assert [(missing.what.frame_size, missing.why) for missing in comparison.left_out] == [
+    assert [(missing.place.frame_size, missing.why) for missing in comparison.left_out] == [
         (64, "not finished, or failed, in new"),
         (512, "only in base"),
         (1518, "only in new"),
@@ -123,7 +123,7 @@ def test_emulated_limits_are_compared_to_none_that_are_not():
     emulated = replace(guests(), searches=(found(uut="virtio"),))
     real = replace(emulated, facts={uut: {} for uut in emulated.facts})
     (left_out,) = compare_searches("base", emulated, "new", real).left_out
-    assert left_out.what.uut == "virtio"
+    assert left_out.place.uut == "virtio"
     assert "emulated" in left_out.why
 
 
