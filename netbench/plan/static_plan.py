@@ -261,12 +261,11 @@ class StaticPlan(Schedule):
             maximum = self._maxima.get((trial.uut, size))
             if maximum is None:
                 reference = trial.uut, SHARED_IDLE, size
-                keys = [
-                    other.key
-                    for other in self._planned
-                    if (other.uut, other.scenario, other.frame_size) == reference and other.key in results
-                ]
-                maximum = find_maximum((results[key] for key in keys), trial.uut, size)
+                with_idle = (
+                    spec.key for spec in self._planned if (spec.uut, spec.scenario, spec.frame_size) == reference
+                )
+                measured = (results[key] for key in with_idle if key in results)
+                maximum = find_maximum(measured, trial.uut, size)
             if maximum is None or maximum.limited_by == LimitCause(LimitKind.REQUESTED_LOAD):
                 return without_maximum(trial, why_none_among_loads(maximum))
             self._maxima[trial.uut, size] = maximum

@@ -39,7 +39,7 @@ class ChangedSetting:
 
 def campaign_differences(base: CampaignResults, new: CampaignResults) -> tuple[ChangedSetting, ...]:
     """Return all differences between the manifests of two campaigns and the facts of their UUTs, what matters first."""
-    versions = [{name: campaign.manifest.get(key) for key, name in _VERSIONS.items()} for campaign in (base, new)]
+    versions = ({name: campaign.manifest.get(key) for key, name in _VERSIONS.items()} for campaign in (base, new))
     differences = [ChangedSetting(name, _text(old), _text(now), matters=True) for name, old, now in _changes(*versions)]
     for path, old, now in _changes(_environment(base), _environment(new)):
         matters = path[0] in _THAT_MATTER or (path[0] == "namespaces" and "nics" in path)

@@ -457,11 +457,12 @@ class CellSearch:
         return LimitCause(LimitKind.SOURCE, paced_fps=highest, doubt=doubt)
 
     def _state(self, lower: float | None, upper: float | None, limited_by: LimitCause) -> SearchState:
-        if self._why or (lower is None and (upper is None or not limited_by.is_uut)):
+        is_bounded = upper is not None and limited_by.is_uut
+        if self._why or (lower is None and not is_bounded):
             return SearchState.FAILED
         if lower is None:
             return SearchState.AT_MOST
-        return SearchState.AT_LEAST if upper is None or not limited_by.is_uut else SearchState.FOUND
+        return SearchState.FOUND if is_bounded else SearchState.AT_LEAST
 
 
 def _is_too_fast(trial: Measured) -> bool:

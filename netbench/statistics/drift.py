@@ -436,11 +436,8 @@ def outlying(values: Sequence[float]) -> list[bool]:
     if len(values) < FEWEST:
         return [False] * len(values)
     limit, middle = limit_of(len(values)), median(values)
-    least = LEAST_APART * abs(middle)
-    return [
-        score > limit and abs(value - middle) >= least
-        for score, value in zip(modified_z_scores(values), values, strict=True)
-    ]
+    scored = zip(modified_z_scores(values), values, strict=True)
+    return [score > limit and abs(value - middle) >= LEAST_APART * abs(middle) for score, value in scored]
 
 
 def outliers_of(group: Group) -> Outliers | None:
