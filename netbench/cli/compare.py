@@ -45,7 +45,7 @@ from netbench.statistics.compared_cells import ALL_CELLS, DISTURBING, Campaign, 
 from netbench.statistics.comparison import compare, why_nothing_compares
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.regression_gate import Gate, GateResult, judge, judge_searches, total
-from netbench.statistics.search_comparison import SearchComparison, compare_maxima, compare_searches
+from netbench.statistics.search_comparison import SearchComparison, compare_searches
 
 _SHOWN = 12  # at most, of different settings and of regressions
 _ROWS = 100  # at most, of a table
@@ -147,13 +147,14 @@ def _compare_loads(
     comparisons = compare(campaigns[0], campaigns[1:], accept_disturbed=options.accept_disturbed, in_turn=in_turn)
     compared = []
     for new, comparison in zip(others, comparisons, strict=True):
-        maxima = compare_maxima(
+        maxima = compare_searches(
             base.name,
             base.results,
             new.name,
             new.results,
             selection=options.selection,
             accept_disturbed=options.accept_disturbed,
+            of_maxima=True,
         )
         is_dead = any(left_out.dead for left_out in comparison.left_out)
         if not (comparison.differences or maxima.differences or is_dead):

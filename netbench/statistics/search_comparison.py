@@ -147,19 +147,19 @@ def compare_searches(
     *,
     selection: CellSelection = ALL_CELLS,
     accept_disturbed: bool = False,
+    of_maxima: bool = False,
 ) -> SearchComparison:
     """Return the comparison of the selected searches of both, in the order of the base.
 
-    Disturbed campaigns are treated as in `compare`.
+    Disturbed campaigns are treated as in `compare`. `of_maxima`: compare the searches for the maxima that loads are a
+    share of.
     """
     apart = of_different_emulation(base, before.settings, new, after.settings)
-    sides = [
-        grouped(
-            (search for search in side.searches if selection.includes(search.uut, search.scenario, search.frame_size)),
-            Searched.of,
-        )
-        for side in (before, after)
-    ]
+    sides = []
+    for side in (before, after):
+        searches = side.maxima_searches if of_maxima else side.searches
+        chosen = (search for search in searches if selection.includes(search.uut, search.scenario, search.frame_size))
+        sides.append(grouped(chosen, Searched.of))
     floors = [side.noise_floor.half_width if side.noise_floor else None for side in (before, after)]
     doubt = "" if accept_disturbed else doubt_of((base, before.warnings), (new, after.warnings))
     differences, left_out = [], []
@@ -192,17 +192,3 @@ def compare_searches(
 def _ratio(one: SearchDifference, tests: int) -> RatioOfMeans | None:
     before, after = one.base.middle, one.new.middle
     return None if before is None or after is None else change_interval(after, before, tests)
-
-
-def compare_maxima(
-    base: str,
-    before: CampaignResults,
-    new: str,
-    after: CampaignResults,
-    *,
-    selection: CellSelection = ALL_CELLS,
-    accept_disturbed: bool = False,
-) -> SearchComparison:
-    """Return the comparison of the searches for the maxima that loads are a share of; as compare_searches()."""
-    before, after = (replace(results, searches=results.maxima_searches) for results in (before, after))
-    return compare_searches(base, before, new, after, selection=selection, accept_disturbed=accept_disturbed)
