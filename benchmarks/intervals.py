@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from math import exp
 
-from netbench.statistics.intervals import ratio_of_means
+from netbench.statistics.intervals import RatioOfMeans, mean_interval, ratio_of_intervals
 from netbench.statistics.totals import CountedNumber
 
 DRAWS = 10_000
@@ -33,6 +33,11 @@ def coverage(held: Callable[[random.Random], bool], draws: int) -> float:
     """The share of this many simulated campaigns in which an interval contains the truth; the same for each call."""
     rng = random.Random(SEED)
     return sum(held(rng) for _ in range(draws)) / draws
+
+
+def ratio_of_means(new: Sequence[float], base: Sequence[float]) -> RatioOfMeans:
+    """The mean of `new` ÷ that of `base`, two independent samples."""
+    return ratio_of_intervals(mean_interval(new), mean_interval(base))
 
 
 def of_ratio(numbers: tuple[int, int], scatter: tuple[float, float]) -> Callable[[random.Random], bool]:

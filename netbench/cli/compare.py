@@ -45,7 +45,7 @@ from netbench.statistics.compared_cells import ALL_CELLS, DISTURBING, Campaign, 
 from netbench.statistics.comparison import compare, why_nothing_compares
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.regression_gate import Gate, GateResult, judge, judge_searches, total
-from netbench.statistics.search_comparison import SearchComparison, compare_maxima, compare_searches
+from netbench.statistics.search_comparison import SearchComparison, compare_searches
 
 _SHOWN = 12  # at most, of different settings and of regressions
 _ROWS = 100  # at most, of a table
@@ -121,11 +121,16 @@ def _compared(
 ) -> list[Compared]:
     """Compare campaigns with loads, or the limits of campaigns that searched; UsageError for those with no cell."""
     is_search = bool(base.results.searches)
-    compare_limits = compare_searches if is_search else compare_maxima
     selection, accept_disturbed = options.selection, options.accept_disturbed
     limits = [
-        compare_limits(
-            base.name, base.results, new.name, new.results, selection=selection, accept_disturbed=accept_disturbed
+        compare_searches(
+            base.name,
+            base.results,
+            new.name,
+            new.results,
+            selection=selection,
+            accept_disturbed=accept_disturbed,
+            of_maxima=not is_search,
         )
         for new in others
     ]

@@ -62,13 +62,13 @@ class AddedTrials:
         groups = with_limits(gathered(TrialTotals.of(result.without_counters) for result in measured))
         repetitions = range(1, self._plan.profile.repetitions + 1)
         required: list[tuple[int, _Curve, Load]] = []  # repetition, curve, load
-        for curve, same in grouped(groups, _curve).items():
+        for curve, same in grouped(groups, lambda group: group.sweep).items():
             higher = _higher_load(same)
             for load in [higher] if higher else _loads_beside_peak(same):
                 required += [(number, curve, load) for number in repetitions]
         if self._rounds == 1:
             again = {
-                (_curve(group), load): None
+                (group.sweep, load): None
                 for contradiction in contradictory_maxima(groups, calibrated)
                 for group in contradiction.groups
                 for load in group.maximum_loads
@@ -85,11 +85,6 @@ class AddedTrials:
                     uut, case, size, load.as_requested, number, index=index, sources=sources, phase=phase, boot=boot
                 )
                 index += 1
-
-
-def _curve(group: Group) -> _Curve:
-    """Return the key of the groups that differ in load only."""
-    return group.uut, group.scenario, group.sources, group.frame_size
 
 
 def _higher_load(same: Sequence[Group]) -> Load | None:

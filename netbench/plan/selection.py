@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from itertools import product
 
 from netbench.errors import UsageError
 from netbench.model.frame_mix import in_bytes
@@ -9,7 +10,7 @@ from netbench.model.profile import Profile
 from netbench.model.scenario import Network, Off, Scenario
 from netbench.model.suggestions import close_to
 from netbench.model.topology import Topology
-from netbench.model.units import Load, LoadKind
+from netbench.model.units import line_rate_fps
 from netbench.plan.costs import Costs
 from netbench.plan.schedule import CampaignPlan
 
@@ -41,15 +42,11 @@ def most_sources(topology: Topology, profile: Profile) -> int:
 def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:
     """Return the loads above the nominal rate of a link, as text for a warning or an error."""
     too_high = []
-    for stream in topology.own_streams:
+    for stream, load, size in product(topology.own_streams, profile.loads, profile.frame_sizes):
         rate = topology.stream_link(stream).rate
-        for load in profile.loads:
-            for size in profile.frame_sizes:
-                fps = load.fps(size, rate)
-                line = Load(LoadKind.SHARE, 100).fps(size, rate)
-                assert line is not None
-                if fps is not None and fps > line * 1.000001:
-                    too_high.append(f"{load} at {in_bytes(size)} on {stream.source} (line rate {line:,.0f} frames/s)")
+        fps, line = load.fps(size, rate), line_rate_fps(rate, size)
+        if fps is not None and fps > line * 1.000001:
+            too_high.append(f"{load} at {in_bytes(size)} on {stream.source} (line rate {line:,.0f} frames/s)")
     return too_high
 
 

@@ -99,10 +99,7 @@ class CellOrder:
 
     def _shuffled(self, cells: Sequence[CellKey], generator: random.Random) -> Iterator[CellKey]:
         """Yield the cells in random order; those that share a set of neighbours, or a boot, stay together."""
-        together: dict[tuple[str, ...], list[CellKey]] = {}
-        for cell in cells:
-            together.setdefault(self._lot(cell), []).append(cell)
-        lots = list(together.values())
+        lots = list(grouped(cells, self._lot).values())
         for lot in generator.sample(lots, len(lots)):
             yield from self._rising(generator.sample(lot, len(lot)))
 
@@ -178,9 +175,7 @@ class EarlyEnds:
 
     def __init__(self, planned: Sequence[TrialSpec], in_a_row: int) -> None:
         self._in_a_row = in_a_row
-        self._planned: dict[LoadSweep, list[TrialSpec]] = {}
-        for trial in planned:
-            self._planned.setdefault(LoadSweep.of(trial), []).append(trial)
+        self._planned = grouped(planned, LoadSweep.of)
         self._saturated: dict[str, bool] = {}
         self.ended: dict[LoadSweep, EndedSweep] = {}
 
@@ -266,12 +261,11 @@ class StaticPlan(Schedule):
             maximum = self._maxima.get((trial.uut, size))
             if maximum is None:
                 reference = trial.uut, SHARED_IDLE, size
-                keys = [
-                    other.key
-                    for other in self._planned
-                    if (other.uut, other.scenario, other.frame_size) == reference and other.key in results
-                ]
-                maximum = find_maximum((results[key] for key in keys), trial.uut, size)
+                with_idle = (
+                    spec.key for spec in self._planned if (spec.uut, spec.scenario, spec.frame_size) == reference
+                )
+                measured = (results[key] for key in with_idle if key in results)
+                maximum = find_maximum(measured, trial.uut, size)
             if maximum is None or maximum.limited_by == LimitCause(LimitKind.REQUESTED_LOAD):
                 return without_maximum(trial, why_none_among_loads(maximum))
             self._maxima[trial.uut, size] = maximum

@@ -31,19 +31,14 @@ from netbench.statistics.compared_cells import (
     ComparedCell,
     Comparison,
     Difference,
+    Searched,
     Tested,
 )
 from netbench.statistics.comparison import number_of_tests
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import Unknown
 from netbench.statistics.regression_gate import CellResult, Gate, GateResult
-from netbench.statistics.search_comparison import (
-    SINGLE_SEARCH,
-    Range,
-    SearchComparison,
-    SearchDifference,
-    Searched,
-)
+from netbench.statistics.search_comparison import SINGLE_SEARCH, Range, SearchComparison, SearchDifference
 from netbench.statistics.significance import Test, repetitions_needed
 
 

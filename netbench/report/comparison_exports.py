@@ -17,10 +17,10 @@ from netbench.report.comparison import Compared, gate_advice, gate_words, search
 from netbench.report.formats import mean
 from netbench.report.renderer import template
 from netbench.report.summary_json import identity, mean_and_width
-from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Difference, half_width_of
+from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Difference, Searched
 from netbench.statistics.groups import Group
 from netbench.statistics.regression_gate import CellResult, GateResult, total
-from netbench.statistics.search_comparison import Range, SearchDifference, Searched
+from netbench.statistics.search_comparison import Range, SearchDifference
 
 SCHEMA, SCHEMA_VERSION = "netbench-comparison", 1
 Document = Callable[[str, CampaignResults, Sequence[Compared]], str]
@@ -137,7 +137,7 @@ def _campaign(name: str, results: CampaignResults) -> JsonObject:
         "profile": results.profile,
         "started": results.manifest.get("started"),
         "finished": results.manifest.get("finished"),
-        "noise_floor_percent": _percent(half_width_of(results.noise_floor)),
+        "noise_floor_percent": _percent(results.noise_floor.half_width if results.noise_floor else None),
         "warnings": [{"kind": warning.kind.value, "text": warning.text} for warning in results.warnings],
     }
 

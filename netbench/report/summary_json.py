@@ -18,12 +18,11 @@ from netbench.report.findings import findings
 from netbench.report.formats import mean
 from netbench.report.stability import steadiness_warnings
 from netbench.results.atomic import write_atomically
-from netbench.statistics.compared_cells import ComparedCell
+from netbench.statistics.compared_cells import ComparedCell, Searched
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group, best_groups, group_trials
 from netbench.statistics.intervals import Interval
 from netbench.statistics.limits import with_limits
-from netbench.statistics.search_comparison import Searched
 
 SCHEMA, SCHEMA_VERSION = "netbench-summary", 1
 

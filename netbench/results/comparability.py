@@ -10,7 +10,7 @@ from netbench.config.document import YAMLError, yaml_value
 from netbench.model.campaign import CampaignResults
 from netbench.model.topology import measured_pairs
 from netbench.results.directory import ResultDirectory
-from netbench.results.manifest import IDENTITIES, leaves
+from netbench.results.manifest import IDENTITIES, leaves, settings
 
 _UNKNOWN = "unknown"
 _SHOWN = 60  # characters of a value
@@ -39,19 +39,17 @@ class ChangedSetting:
 
 def campaign_differences(base: CampaignResults, new: CampaignResults) -> tuple[ChangedSetting, ...]:
     """Return all differences between the manifests of two campaigns and the facts of their UUTs, what matters first."""
-    versions = [{name: campaign.manifest.get(key) for key, name in _VERSIONS.items()} for campaign in (base, new)]
+    versions = ({name: campaign.manifest.get(key) for key, name in _VERSIONS.items()} for campaign in (base, new))
     differences = [ChangedSetting(name, _text(old), _text(now), matters=True) for name, old, now in _changes(*versions)]
     for path, old, now in _changes(_environment(base), _environment(new)):
         matters = path[0] in _THAT_MATTER or (path[0] == "namespaces" and "nics" in path)
         differences.append(ChangedSetting(".".join(path), *_shortened(old, now), matters))
-    testers = _tester(base.manifest), _tester(new.manifest)
-    for name, old, now in _changes(*testers):
-        if old is not None and now is not None:
-            differences.append(ChangedSetting(name, old, now, matters=True))
     # UUTs that ran elsewhere, or whose CPU is emulated on one side; the latter are not compared at all.
-    for uut, old, now in _changes(base.settings, new.settings):
-        if old is not None and now is not None:
-            differences.append(ChangedSetting(f"UUT {uut}", str(old), str(now), matters=True))
+    before, after = ({f"UUT {uut}": setting for uut, setting in side.settings.items()} for side in (base, new))
+    for sides in ((_tester(base.manifest), _tester(new.manifest)), (before, after)):
+        for name, old, now in _changes(*sides):
+            if old is not None and now is not None:
+                differences.append(ChangedSetting(name, str(old), str(now), matters=True))
     for uut, facts in base.facts.items():
         new_facts = new.facts.get(uut, {})
         for name, old, now in _changes(facts, new_facts) if new_facts else ():
@@ -95,15 +93,11 @@ def _changes(base: Mapping[Key, Any], new: Mapping[Key, Any]) -> Iterator[tuple[
 def _environment(results: CampaignResults) -> dict[tuple[str, ...], object]:
     """Return the settings before a campaign by path; names of namespaces are without the name of the topology."""
     mark = f"nb-{results.topology}-"
-
-    def settings(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
-        if isinstance(value, Mapping):
-            for name, inner in value.items():
-                yield from settings(inner, (*path, str(name).removeprefix(mark)))
-        elif path and path[0] not in _NO_SETTINGS:
-            yield path, value
-
-    return dict(settings(results.manifest.get("before"), ()))
+    return {
+        tuple(name.removeprefix(mark) for name in path): value
+        for path, value in settings(results.manifest.get("before"))
+        if path[0] not in _NO_SETTINGS
+    }
 
 
 def _tester(manifest: Mapping[str, Any]) -> dict[str, str]:

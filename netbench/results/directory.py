@@ -251,7 +251,8 @@ class ResultDirectory:
             if planned is not None and not is_replay and any(store.trials(scenario=SHARED_IDLE, counters=False)):
                 for trial in trials:
                     maxima.add(trial)
-            from_searches = (maximum_of(search) for search in searches if search.for_maxima)
+            of_loads = tuple(search for search in searches if not search.for_maxima)
+            of_maxima = tuple(search for search in searches if search.for_maxima)
             if planned is None and (after := manifest.get("planned_after_search")):
                 planned = max(after + sum(map(key_finds_maximum, keys)), len(keys))  # results may require more trials
             return CampaignResults(
@@ -263,10 +264,10 @@ class ResultDirectory:
                 warnings=store.warnings(),
                 manifest=manifest,
                 facts=store.facts(),
-                maxima=(*maxima.referred_to(), *(maximum for maximum in from_searches if maximum is not None)),
+                maxima=(*maxima.referred_to(), *filter(None, map(maximum_of, of_maxima))),
                 ended_sweeps=ENDED_SWEEPS.of(manifest),
-                searches=tuple(search for search in searches if not search.for_maxima),
-                maxima_searches=tuple(search for search in searches if search.for_maxima),
+                searches=of_loads,
+                maxima_searches=of_maxima,
                 added_up=Stored(self.store, Store.added_up),
                 boots=store.boots(),
                 warm_ups=Stored(self.store, Store.warm_ups),

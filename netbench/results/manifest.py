@@ -157,6 +157,15 @@ def leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
         yield from leaves(child, f"{key}.{name}" if key else str(name))
 
 
+def settings(environment: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yield each setting of an environment with its path of names."""
+    if isinstance(environment, Mapping):
+        for name, inner in environment.items():
+            yield from settings(inner, (*path, str(name)))
+    elif path:
+        yield path, environment
+
+
 def first_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | None:
     """Return the first key whose digests differ; None if all are equal."""
     return next((key for key in (*one, *other) if one.get(key) != other.get(key)), None)

@@ -266,8 +266,8 @@ def _column(name: str, kind: CellType, path: str) -> ExportColumn[Any]:
 
 def _columns(kind: CellType, parent: str, *names: str, **attributes: str) -> list[ExportColumn[Any]]:
     """Return the columns of attributes of `parent`, a path: those of the same name, and `column name = attribute`."""
-    paths = {name: f"{parent}.{attribute}" for name, attribute in ({name: name for name in names} | attributes).items()}
-    return [_column(name, kind, path.removeprefix(".")) for name, path in paths.items()]
+    attributes = dict(zip(names, names, strict=True)) | attributes
+    return [_column(name, kind, f"{parent}.{attribute}".removeprefix(".")) for name, attribute in attributes.items()]
 
 
 def _yes_no(name: str, read: Callable[[Any], bool | None]) -> ExportColumn[Any]:
@@ -379,8 +379,7 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
     _bandwidth("throughput_l2_mbps", l2_mbps, "throughput_fps", StreamCounts.throughput_bytes),
     _column("verdict", str, "trial.verdict.value"),
     ExportColumn("reasons", str, _reasons),
-    _column("trial", int, "trial.spec.index"),
-    _column("attempt", int, "trial.attempt"),
+    *_columns(int, "trial", trial="spec.index", attempt="attempt"),
     ExportColumn("load", str, _load),
     _column("started_ns", int, "trial.started_ns"),
     _bandwidth("intended_mbps", l1_mbps, "intended_fps"),
@@ -436,14 +435,10 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
     ExportColumn("start_skew_bound_us", float, lambda row: _start_skew_us(row)[1]),
     _column("software_delay_by", str, "counts.software_delay.measured_by"),
     _column("software_delay_frames", int, "counts.software_delay.frames"),
-    *_columns(
-        float,
-        "counts.software_delay",
-        software_delay_min_us="smallest_us",
-        software_delay_mean_us="smoothed_mean_us",
-        software_delay_max_us="largest_us",
-        software_delay_jitter_us="jitter_us",
-    ),
+    _column("software_delay_min_us", float, "counts.software_delay.smallest_us"),
+    _column("software_delay_mean_us", float, "counts.software_delay.smoothed_mean_us"),
+    _column("software_delay_max_us", float, "counts.software_delay.largest_us"),
+    _column("software_delay_jitter_us", float, "counts.software_delay.jitter_us"),
     ExportColumn("software_delay_classes", str, _software_delay_classes),
     *map(_wait, _ROLES),
     ExportColumn(

@@ -10,13 +10,7 @@ from statistics import fmean
 
 from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
-from netbench.model.search import (
-    LoadedDelay,
-    Rfc2544Tests,
-    SearchedStream,
-    SearchResult,
-    SearchState,
-)
+from netbench.model.search import LoadedDelay, SearchedStream, SearchResult, SearchState
 from netbench.model.source_ceiling import (
     FAR_BELOW,
     SAMPLE_S,
@@ -34,6 +28,7 @@ from netbench.search.measurement import above_upper, contradiction, measurement_
 from netbench.search.methods import GivenUpError, Goal, Measure, Measured, Method, rounded
 from netbench.search.rfc2544_tests import Rfc2544Run, Throughput
 from netbench.search.search_options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, SearchOptions
+from netbench.statistics.groups import grouped
 
 # A source can be paced only at less than its highest rate.
 _PACED_PART = 0.98
@@ -122,7 +117,7 @@ class CellSearch:
         self._limited: set[float] = set()  # successive loads at which the tester was the limit
         self._unmeasured = 0
         self._delays: list[LoadedDelay] = []
-        self._tests: Rfc2544Tests | None = None
+        self._tests: Rfc2544Run | None = None
         self._overload_fps: float | None = None
         self._sustained_fps: float | None = None
         self._why = ""
@@ -230,12 +225,9 @@ class CellSearch:
         """Return True if the tester was disturbed in all trials at an upper bound, but in few others."""
         if sum(bool(trial.inconclusive) for trial in self._trials) > _PASSING_PART * len(self._trials):
             return False
-        uppers = [self._method.bounds(goal).upper for goal in self._method.goals]
-        return any(
-            all(trial.inconclusive for trial in self._trials if trial.is_at(upper))
-            for upper in uppers
-            if upper is not None
-        )
+        uppers = (self._method.bounds(goal).upper for goal in self._method.goals)
+        at_upper = [[trial for trial in self._trials if trial.is_at(upper)] for upper in uppers if upper is not None]
+        return any(all(trial.inconclusive for trial in trials) for trials in at_upper)
 
     def _sustained(self, fps: float, seconds: float, part: float) -> Measured:
         """Return a trial at this rate, or at the highest lower rate that the sources sustain for so many seconds.
@@ -286,16 +278,11 @@ class CellSearch:
         """Run the other tests of RFC 2544 at the lower bound."""
         if not self._options.tests or (result.lower_fps is None and result.state is not SearchState.AT_MOST):
             return
-
-        def keep(tests: Rfc2544Tests) -> None:
-            self._tests = tests
-
-        size = self._cell.frame_size
+        size, state, limit = self._cell.frame_size, result.state, result.limited_by.stored
         line_rate = line_rate_fps(self._link_bps, size)
-        throughput = Throughput(
-            result.lower_fps or 0.0, highest, line_rate, result.state, size, result.limited_by.stored
-        )
-        Rfc2544Run(self._options, self._plan.profile, throughput, self, keep).measure()
+        throughput = Throughput(result.lower_fps or 0.0, highest, line_rate, state, size, limit)
+        self._tests = Rfc2544Run(self._options, self._plan.profile, throughput, self)
+        self._tests.measure()
 
     def _measure_overload(self, result: SearchResult, highest: float) -> None:
         """Measure above the upper bound if the UUT set it, at a load that the sources sustain."""
@@ -319,10 +306,7 @@ class CellSearch:
         GivenUpError after several loads in a row at which the tester was the limit.
         """
         trial = self._repeated(seconds, fps)
-        if trial.limited_by:
-            self._limited.add(trial.load_fps)
-        else:
-            self._limited.clear()
+        self._limited = self._limited | {trial.load_fps} if trial.limited_by else set()
         if len(self._limited) == _MOST_LIMITED:
             raise GivenUpError(f"the tester limits the search: {trial.limited_by}")
         return trial
@@ -442,7 +426,7 @@ class CellSearch:
             unstable=contradiction(self._trials, goal, width, bounds),
             why=self._why or (failure and f"at the upper bound: {failure}") or wide,
             delays=tuple(self._delays) if is_first else (),
-            tests=self._tests if is_first else None,
+            tests=self._tests.results if self._tests and is_first else None,
             overload_fps=self._overload_fps if is_first else None,
             held_fps=self._sustained_fps if is_first else None,
             each=_added_up(trial for trial in conclusive if not trial.failed),
@@ -450,14 +434,14 @@ class CellSearch:
 
     def _missed_above(self, goal: Goal, lower: float) -> float | None:
         """Return the load up to which the UUT missed the goal above the lower bound in two or more trials, or None."""
-        missed: dict[float, list[bool]] = {}
-        for trial in self._trials:
-            if lower < trial.load_fps <= _FARTHEST * lower and not trial.limited_by:
-                missed.setdefault(trial.load_fps, []).append(not goal.is_met_by(trial))
+        above = (trial for trial in self._trials if lower < trial.load_fps <= _FARTHEST * lower)
+        loads = grouped((trial for trial in above if not trial.limited_by), lambda trial: trial.load_fps)
         times = 0
-        for load, bad in sorted(missed.items()):
-            if self._method.is_upper(sum(bad), len(bad) - sum(bad)):
-                times += sum(bad)
+        for load in sorted(loads):
+            good = sum(map(goal.is_met_by, loads[load]))
+            bad = len(loads[load]) - good
+            if self._method.is_upper(bad, good):
+                times += bad
             if times >= TIMES_SUSTAINED:
                 return load
         return None
@@ -473,11 +457,12 @@ class CellSearch:
         return LimitCause(LimitKind.SOURCE, paced_fps=highest, doubt=doubt)
 
     def _state(self, lower: float | None, upper: float | None, limited_by: LimitCause) -> SearchState:
-        if self._why or (lower is None and (upper is None or not limited_by.is_uut)):
+        is_bounded = upper is not None and limited_by.is_uut
+        if self._why or (lower is None and not is_bounded):
             return SearchState.FAILED
         if lower is None:
             return SearchState.AT_MOST
-        return SearchState.AT_LEAST if upper is None or not limited_by.is_uut else SearchState.FOUND
+        return SearchState.FOUND if is_bounded else SearchState.AT_LEAST
 
 
 def _is_too_fast(trial: Measured) -> bool:

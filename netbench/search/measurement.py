@@ -241,7 +241,7 @@ def contradiction(trials: Sequence[Measured], goal: Goal, width: float, bounds: 
     """
     if goal.loss_ratio is None:
         return ""
-    lowest = 0.0 if bounds.lower is None else bounds.lower * (1 - 2 * width)
+    lowest = (bounds.lower or 0.0) * (1 - 2 * width)
     for load in sorted({trial.load_fps for trial in trials if trial.load_fps < lowest}):
         met = [goal.is_met_by(trial) for trial in trials if trial.load_fps == load and not trial.limited_by]
         bad = met.count(False)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log2
+from math import ceil, inf, log2
 from statistics import fmean
 
 from netbench.model.distributions import Spread
@@ -72,20 +72,17 @@ class Measured:
     @property
     def loss_ratio(self) -> float:
         """The part of the frames that were not forwarded, 0 to 1; it is 1 if there were no frames."""
-        return self._missing(self.forwarded)
+        return self.loss_ratio_beyond(inf)
 
     def loss_ratio_beyond(self, buffered: float) -> float:
         """Return the loss ratio; buffered frames count as lost if they exceed this part of all frames."""
-        few = self.buffered <= buffered * max(self.intended, self.offered)
-        return self._missing(self.forwarded if few else self.forwarded - self.buffered)
+        most = max(self.intended, self.offered)
+        forwarded = self.forwarded - (self.buffered if self.buffered > buffered * most else 0)
+        return max(0, most - forwarded) / most if most else 1.0
 
     def is_at(self, load_fps: float | None) -> bool:
         """Return True if this was the intended load of the trial."""
         return load_fps is not None and self.load_fps == rounded(load_fps)
-
-    def _missing(self, forwarded: int) -> float:
-        most = max(self.intended, self.offered)
-        return max(0, most - forwarded) / most if most else 1.0
 
 
 def rounded(fps: float) -> float:

@@ -59,22 +59,15 @@ def is_smallest(frame_size: FrameSize, profile: Profile) -> bool:
 
 
 class Rfc2544Run:
-    """The tests that follow one search; `keep` is called with each intermediate result.
+    """The tests that follow one search; `results` are those so far, None before the first trial.
 
     Each test yields its results: the first one, without trials, is not kept. The test ends early by GivenUpError, whose
     text then is the result's `refused`.
     """
 
-    def __init__(
-        self,
-        options: SearchOptions,
-        profile: Profile,
-        throughput: Throughput,
-        search: "CellSearch",
-        keep: Callable[[Rfc2544Tests], None],
-    ) -> None:
+    def __init__(self, options: SearchOptions, profile: Profile, throughput: Throughput, search: "CellSearch") -> None:
         self._options, self._profile, self._throughput, self._search = options, profile, throughput, search
-        self._keep, self._results = keep, Rfc2544Tests(throughput.line_rate_fps)
+        self.results: Rfc2544Tests | None = None
 
     def measure(self) -> None:
         """Run all requested tests, in the order of the RFC."""
@@ -91,8 +84,7 @@ class Rfc2544Run:
                 self._run("reset", self._reset())
 
     def _record(self, **results: Any) -> None:  # noqa: ANN401 - each value has the type of its field
-        self._results = replace(self._results, **results)
-        self._keep(self._results)
+        self.results = replace(self.results or Rfc2544Tests(self._throughput.line_rate_fps), **results)
 
     def _run(self, field: str, results: Iterator[Any]) -> None:
         result = next(results)

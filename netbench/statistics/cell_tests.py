@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import fsum, hypot, sqrt
+from math import hypot, sqrt
 from statistics import fmean, median
 
 from netbench.model.units import LoadKind
@@ -16,11 +16,7 @@ from netbench.statistics.change_interval import (
 )
 from netbench.statistics.compared_cells import Difference, Tested, is_on_one_boot
 from netbench.statistics.groups import Group, grouped
-from netbench.statistics.intervals import (
-    DifferenceOfMeans,
-    RatioOfMeans,
-    known_interval,
-)
+from netbench.statistics.intervals import DifferenceOfMeans, RatioOfMeans, deviation_of, known_interval
 from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, paired_p, permutation_ps, smallest_p, welch_p
 from netbench.statistics.totals import LOSS_RATIO, THROUGHPUT_FPS
 
@@ -94,9 +90,10 @@ class CellSamples:
         """
         sides = []
         for values, group in zip(self.values, self.groups, strict=True):
-            own = _deviation(values) if len(values) > 1 else 0.0
+            mean = fmean(values)
+            own = deviation_of(values, mean)
             least = deviation_of_noise_floor(LOSS_RATIO.counting_half_width(group.valid))
-            sides.append(SideMean(fmean(values), len(values), own, run_part * own, least))
+            sides.append(SideMean(mean, len(values), own, run_part * own, least))
         base, new = sides
         return difference_interval(new, base, tests)
 
@@ -106,14 +103,15 @@ class CellSamples:
         Variation that both sides have in common is not part of it.
         """
         mean, count = fmean(ratios), len(ratios)
-        deviation = _deviation(ratios) if count > 1 else 0.0
         counted = [
             THROUGHPUT_FPS.counting_half_width(group.valid) / scale
             for group, scale in zip(self.groups, self.scales, strict=True)
             if scale
         ]
         least = deviation_of_noise_floor(hypot(*counted)) * mean
-        return self._with_sides(SideMean(1.0, count, 0.0), SideMean(mean, count, deviation, 0.0, least), tests)
+        return self._with_sides(
+            SideMean(1.0, count, 0.0), SideMean(mean, count, deviation_of(ratios, mean), 0.0, least), tests
+        )
 
     def _with_sides(self, base: SideMean, new: SideMean, tests: int) -> Difference:
         difference = self.difference
@@ -127,9 +125,8 @@ class CellSamples:
 
     def _side(self, values: Sequence[float], group: Group, usual: float, run: float | None) -> SideMean:
         mean = fmean(values)
-        own = _deviation(values) if len(values) > 1 else 0.0
         least = deviation_of_noise_floor(THROUGHPUT_FPS.counting_half_width(group.valid))
-        of_unit = max(own, usual * mean)
+        of_unit = max(deviation_of(values, mean), usual * mean)
         of_run = 0.0 if run is None else max(RUN_PART * of_unit, run * mean)
         return SideMean(mean, len(values), of_unit, of_run, least)
 
@@ -144,7 +141,7 @@ class CellSamples:
         if min(self.sizes) < 2 or 0 in self.scales:
             return None
         pairs = zip(self.values, self.scales, strict=True)
-        return sum(_deviation(values) ** 2 / scale**2 for values, scale in pairs) / 2
+        return sum(deviation_of(values, fmean(values)) ** 2 / scale**2 for values, scale in pairs) / 2
 
     def test(self, tests: int) -> Test:
         """Return the kind of test for its p, given the number of tests."""
@@ -203,12 +200,6 @@ def _ratios(base: Group, new: Group) -> tuple[float, ...] | None:
     if not common or not all(before[number] for number in common):
         return None
     return tuple(after[number] / before[number] for number in common)
-
-
-def _deviation(values: Sequence[float]) -> float:
-    """Return the sample standard deviation; the exact one of `statistics` is too slow for thousands of cells."""
-    mean = fmean(values)
-    return sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def _is_limit_shown(group: Group) -> bool:

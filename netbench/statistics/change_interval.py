@@ -4,7 +4,7 @@ It covers three sources of variation: the units of replication within each campa
 single boot), the variation between runs of the same campaign, and the number of cells that are compared at once.
 """
 
-from collections.abc import Callable
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 from statistics import fmean
@@ -58,10 +58,6 @@ class SideMean:
         """The variance of the mean between campaigns."""
         return self.sampling_variance + self.run_deviation**2
 
-    def with_units(self, units: int) -> "SideMean":
-        """Return the same mean with another number of units."""
-        return replace(self, units=units)
-
 
 def deviation_of_noise_floor(half_width: float) -> float:
     """Return the standard deviation between runs, as a ratio, for a noise floor (a 95 % half width)."""
@@ -105,20 +101,12 @@ def units_needed(new: SideMean, base: SideMean, tests: int, width: float) -> int
     """
 
     def is_enough(units: int) -> bool:
-        change = detectable_change(new.with_units(units), base.with_units(units), tests)
+        change = detectable_change(replace(new, units=units), replace(base, units=units), tests)
         return change is not None and change <= width
 
-    return _first(is_enough, FEWEST, MOST_UNITS)
-
-
-def _first(is_enough: Callable[[int], bool], low: int, high: int) -> int | None:
-    """Return the smallest sufficient number, given that all larger ones are sufficient too; None if there is none."""
-    if not is_enough(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_enough(middle) else (middle + 1, high)
-    return low
+    # If a number is enough, all larger ones are too.
+    units = bisect_left(range(MOST_UNITS + 1), True, lo=FEWEST, key=is_enough)
+    return units if units <= MOST_UNITS else None
 
 
 def _quantile(new: SideMean, base: SideMean, tests: int) -> float:

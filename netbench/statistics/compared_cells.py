@@ -10,19 +10,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
-from netbench.model.campaign import CampaignResults, NoiseFloor
+from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameSize, size_text
+from netbench.model.search import SearchResult
 from netbench.model.units import Load
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.model.virtualisation import Setting
-from netbench.statistics.change_interval import (
-    SideMean,
-)
+from netbench.statistics.change_interval import SideMean
 from netbench.statistics.groups import Group, group_trials
-from netbench.statistics.intervals import (
-    DifferenceOfMeans,
-    RatioOfMeans,
-)
+from netbench.statistics.intervals import DifferenceOfMeans, RatioOfMeans
 from netbench.statistics.significance import ALPHA, Test
 
 # Smaller differences are not reported for any p: repetitions within a campaign are more alike than two campaigns, and
@@ -52,6 +48,26 @@ class ComparedCell:
         sources = f"{self.sources} source{'s' * (self.sources > 1)}"
         what = "highest throughput" if self.load is None else str(self.load)
         return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """The key of one goal of a search."""
+
+    uut: str
+    scenario: str
+    sources: int
+    frame_size: FrameSize  # bytes with FCS
+    goal: str
+
+    @classmethod
+    def of(cls, found: SearchResult) -> "Searched":
+        """Return the key of a search result."""
+        return cls(found.uut, found.scenario, len(found.streams), found.frame_size, found.goal)
+
+    def __str__(self) -> str:
+        sources = f"{self.sources} source{'s' * (self.sources > 1)}"
+        return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {self.goal}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +110,9 @@ class Campaign:
         """Return the selected cells of the results of a campaign, with the name that messages use."""
         skipped = set()
         for sweep in results.ended_sweeps:
+            key = sweep.uut, sweep.scenario, len(sweep.streams), sweep.frame_size
             with suppress(ValueError):  # edited manifest: an unreadable load was not skipped
-                loads = [Load.parse(load) for load in sweep.skipped_loads]
-                skipped |= {
-                    ComparedCell(sweep.uut, sweep.scenario, len(sweep.streams), sweep.frame_size, load)
-                    for load in loads
-                }
+                skipped |= {ComparedCell(*key, load) for load in map(Load.parse, sweep.skipped_loads)}
         return cls(
             name,
             tuple(
@@ -110,14 +123,9 @@ class Campaign:
             frozenset(place for place in skipped if selection.includes(place.uut, place.scenario, place.frame_size)),
             results.settings,
             tuple(warning for warning in results.warnings if warning.kind in DISTURBING),
-            half_width_of(results.noise_floor),
+            results.noise_floor.half_width if results.noise_floor else None,
             complete=results.missing_trials <= 0,
         )
-
-
-def half_width_of(floor: NoiseFloor | None) -> float | None:
-    """Return the noise floor as the ratio of a 95 % half width; None if it was not measured."""
-    return None if floor is None else floor.half_width
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +202,14 @@ class Absence(Enum):
     INVALID = "invalid"  # too few of its trials are valid on one side
     EMULATION = "emulation"  # the CPU of its UUT is emulated on one side
     DEAD = "uut-failed"  # its UUT failed in every trial of the new campaign, but not in the base
+    NO_BOUNDS = "no-bounds"  # its search does not bound the limit
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A cell that is not compared, with the reason as text and as a kind."""
+    """A cell, or a goal of a search, that is not compared, with the reason as text and as a kind."""
 
-    place: ComparedCell
+    place: ComparedCell | Searched
     why: str
     kind: Absence = Absence.OTHER_LOAD
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import isclose, sqrt
 
 from netbench.model.frame_mix import FrameMix, FrameSize
-from netbench.model.units import Load, LoadKind
+from netbench.model.units import LoadKind
 from netbench.model.verdict import CampaignWarning, ReasonKind
 from netbench.model.virtualisation import Setting
 from netbench.statistics.cell_tests import (
@@ -21,9 +21,7 @@ from netbench.statistics.cell_tests import (
     tested_differences,
     usual_variances,
 )
-from netbench.statistics.change_interval import (
-    RUN_PART,
-)
+from netbench.statistics.change_interval import RUN_PART
 from netbench.statistics.compared_cells import (
     DISTURBING,
     LEAST_CHANGE,
@@ -35,14 +33,10 @@ from netbench.statistics.compared_cells import (
     LeftOut,
     place_of,
 )
-from netbench.statistics.groups import Group, best_groups
+from netbench.statistics.groups import Group, best_groups, grouped
 from netbench.statistics.interference import ratio_of_maxima
-from netbench.statistics.intervals import (
-    difference_of_intervals,
-    ratio_of_intervals,
-)
+from netbench.statistics.intervals import DifferenceOfMeans, ratio_of_intervals
 from netbench.statistics.limits import with_limits, would_not_take_more
-from netbench.statistics.totals import TrialTotals
 
 # An offered load below this part of that in the other campaign explains a lower throughput.
 _OFFERED_ALIKE = 0.99
@@ -67,29 +61,22 @@ def compare(
     of_loss = tested_differences(losses)
     loss_tests = max(1, sum(tested.test in TESTS for tested in of_loss.values()))
     loss_intervals = {id(pair.difference): pair.loss(0.0 if in_turn else RUN_PART, loss_tests) for pair in losses}
-    tests = sum(tested.test in TESTS for tested in of_throughput.values())
+    tests = max(1, sum(tested.test in TESTS for tested in of_throughput.values()))
     usual = usual_variances(throughputs)
-    floors = [(base.noise_floor, campaign.noise_floor) for campaign in others]
-    with_intervals = {
-        id(pair.difference): pair.with_interval(
-            sqrt(usual[pair.family]), None if in_turn else floors[pair.comparison], max(tests, 1)
+
+    def tested(samples: CellSamples) -> Difference:
+        cell, floors = id(samples.difference), (base.noise_floor, others[samples.comparison].noise_floor)
+        return replace(
+            samples.with_interval(sqrt(usual[samples.family]), None if in_turn else floors, tests),
+            throughput_test=of_throughput[cell],
+            loss=loss_intervals.get(cell),
+            loss_test=of_loss.get(cell),
         )
-        for pair in throughputs
-    }
+
+    differences = grouped(throughputs, lambda samples: samples.comparison)
     return tuple(
-        replace(
-            comparison,
-            differences=tuple(
-                replace(
-                    with_intervals[id(cell)],
-                    throughput_test=of_throughput[id(cell)],
-                    loss=loss_intervals.get(id(cell)),
-                    loss_test=of_loss.get(id(cell)),
-                )
-                for cell in comparison.differences
-            ),
-        )
-        for comparison in comparisons
+        replace(comparison, differences=tuple(map(tested, differences.get(number, ()))))
+        for number, comparison in enumerate(comparisons)
     )
 
 
@@ -120,7 +107,7 @@ _DIMENSIONS: tuple[tuple[str, Callable[[ComparedCell], str]], ...] = (
     ("they have no scenario in common", lambda place: place.scenario),
     ("they have no number of sources in common", lambda place: str(place.sources)),
     ("they have no frame size in common", lambda place: _frames(place.frame_size)),
-    ("their loads are in different units", lambda place: _unit(place.load)),
+    ("their loads are in different units", lambda place: "" if place.load is None else place.load.kind.value),
     ("they have no load in common", lambda place: str(place.load)),
 )
 
@@ -128,10 +115,6 @@ _DIMENSIONS: tuple[tuple[str, Callable[[ComparedCell], str]], ...] = (
 def _frames(size: FrameSize) -> str:
     """Return a frame size as text, with the sequence of a mix: mixes of one name may have different sequences."""
     return f"{size} ({size.in_letters})" if isinstance(size, FrameMix) else str(size)
-
-
-def _unit(load: Load | None) -> str:
-    return "" if load is None else load.kind.value
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -145,13 +128,12 @@ def maxima_over(groups: Iterable[Group], loads: Collection[ComparedCell]) -> dic
     return {place_of(group).of_maximum: group for group in best}
 
 
-_Named = tuple[str, Mapping[str, Setting]]
 _NO_MAXIMUM = "in one campaign, no common load has two thirds of its trials valid at the first attempt"
 
 
 def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Comparison:
     of_base, of_new = ({place_of(group): group for group in campaign.groups} for campaign in (base, new))
-    emulated = of_different_emulation((base.name, base.settings), (new.name, new.settings))
+    emulated = of_different_emulation(base.name, base.settings, new.name, new.settings)
     places = {place for place in of_base.keys() | base.skipped if place in of_new or place in new.skipped}
     others = {
         place: _other_rate(of_base[place], of_new[place]) for place in places if place in of_base and place in of_new
@@ -159,14 +141,17 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
     common = {place for place in places if place.uut not in emulated and not others.get(place)}
     disturbed = [] if accept_disturbed else [(campaign.name, campaign.disturbances) for campaign in (base, new)]
     doubt = doubt_of(*disturbed)
+
+    def doubt_of_cell(of_base: Group, of_new: Group) -> str:
+        return doubt or ("" if accept_disturbed else _disturbed_trials((base, of_base), (new, of_new)))
+
     left_out = []
     differences = []
     for place in (*of_base, *(added for added in of_new if added not in of_base)):
         if place.uut in emulated:
             left_out.append(LeftOut(place, emulated[place.uut], Absence.EMULATION))
         elif place in common and place in of_base and place in of_new:
-            own = doubt or ("" if accept_disturbed else _disturbed_trials((base, of_base[place]), (new, of_new[place])))
-            difference = _at_load(place, of_base[place], of_new[place], own)
+            difference = _at_load(place, of_base[place], of_new[place], doubt_of_cell(of_base[place], of_new[place]))
             if isinstance(difference, LeftOut):
                 left_out.append(difference)
             else:
@@ -175,35 +160,34 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
             left_out.append(LeftOut(place, others.get(place) or "skipped as saturated in one campaign"))
         else:
             measured, missing = (base, new) if place in of_base else (new, base)
-            left_out.append(_only_in(measured, missing, place))
+            why = only_in(measured.name, missing.name, is_finished=missing.complete)
+            left_out.append(LeftOut(place, why, Absence.ONE_SIDE if missing.complete else Absence.UNFINISHED))
     maxima = tuple(
-        replace(
-            maximum,
-            doubt=doubt or ("" if accept_disturbed else _disturbed_trials((base, maximum.base), (new, maximum.new))),
-        )
-        for maximum in _maxima(base, new, common)
+        replace(maximum, doubt=doubt_of_cell(maximum.base, maximum.new)) for maximum in _maxima(base, new, common)
     )
-    without = dict.fromkeys(difference.place.of_maximum for difference in differences)
-    for maximum in maxima:
-        without.pop(maximum.place, None)
-    left_out += [LeftOut(place, _NO_MAXIMUM, Absence.INVALID) for place in without]
+    found = {maximum.place for maximum in maxima}
+    sweeps = dict.fromkeys(difference.place.of_maximum for difference in differences)
+    left_out += [LeftOut(place, _NO_MAXIMUM, Absence.INVALID) for place in sweeps if place not in found]
     return Comparison(base, new, (*maxima, *differences), tuple(left_out), doubt)
 
 
-def _only_in(measured: Campaign, missing: Campaign, place: ComparedCell) -> LeftOut:
-    if missing.complete:
-        return LeftOut(place, f"only in {measured.name}", Absence.ONE_SIDE)
-    return LeftOut(place, f"only in {measured.name}; {missing.name} is unfinished", Absence.UNFINISHED)
+def only_in(measured: str, missing: str, *, is_finished: bool) -> str:
+    """Return that only one campaign contains a measurement, as text; `is_finished`: the other one, `missing`, is."""
+    return f"only in {measured}" if is_finished else f"only in {measured}; {missing} is unfinished"
 
 
 def _disturbed_trials(*sides: tuple[Campaign, Group]) -> str:
     """Return which side lost too many trials of a cell because the tester was disturbed, as text; empty for none."""
     for campaign, group in sides:
-        kinds = ({reason.kind for reason in totals.trial.reasons} for totals in group.everything)
-        number, total = sum(ReasonKind.TESTER_DISTURBED in trial_kinds for trial_kinds in kinds), len(group.everything)
+        number, total = _number_with(ReasonKind.TESTER_DISTURBED, group), len(group.everything)
         if number > _MOST_DISTURBED * total:
             return f"the tester was disturbed in {number} of {total} trials of {campaign.name}"
     return ""
+
+
+def _number_with(kind: ReasonKind, group: Group) -> int:
+    """Return the number of trials with a reason of this kind."""
+    return sum(any(reason.kind is kind for reason in totals.trial.reasons) for totals in group.everything)
 
 
 def doubt_of(*sides: tuple[str, Iterable[CampaignWarning]]) -> str:
@@ -216,14 +200,15 @@ def doubt_of(*sides: tuple[str, Iterable[CampaignWarning]]) -> str:
     return "; ".join(disturbed)
 
 
-def of_different_emulation(base: _Named, new: _Named) -> dict[str, str]:
+def of_different_emulation(
+    base: str, before: Mapping[str, Setting], new: str, after: Mapping[str, Setting]
+) -> dict[str, str]:
     """Return a text for each UUT whose emulated CPUs differ between the sides, so that its figures are not comparable.
 
-    A side is the name of a campaign and the settings in which its UUTs ran.
+    `before` and `after` are the settings in which the UUTs of the campaigns `base` and `new` ran.
     """
-    (base_name, before), (new_name, after) = base, new
     return {
-        uut: f"{_lower(setting)} in {base_name}; {_lower(after[uut])} in {new_name}"
+        uut: f"{_lower(setting)} in {base}; {_lower(after[uut])} in {new}"
         for uut, setting in before.items()
         if uut in after and setting.emulators != after[uut].emulators
     }
@@ -250,7 +235,7 @@ def _other_rate(base: Group, new: Group) -> str:
 
 def _at_load(place: ComparedCell, base: Group, new: Group, doubt: str) -> Difference | LeftOut:
     before, after = base.throughput_fps, new.throughput_fps
-    if before is not None and after is None and all(map(_failed, new.everything)):
+    if before is not None and after is None and _number_with(ReasonKind.UUT_FAILED, new) == len(new.everything):
         return LeftOut(place, "its UUT failed in the new campaign", Absence.DEAD)
     if before is None or after is None:
         which = "either" if before is after else "the base" if before is None else "the new campaign"
@@ -258,7 +243,7 @@ def _at_load(place: ComparedCell, base: Group, new: Group, doubt: str) -> Differ
     if why := _source_is_limit(base, new):
         return LeftOut(place, why)
     losses = base.loss_ratio, new.loss_ratio
-    loss = None if losses[0] is None or losses[1] is None else difference_of_intervals(losses[1], losses[0])
+    loss = None if losses[0] is None or losses[1] is None else DifferenceOfMeans(losses[1].mean - losses[0].mean, None)
     ratio = ratio_of_intervals(after, before)
     if _is_offered_less(new, base):
         ratio = replace(ratio, high=None, bound="≥")
@@ -292,10 +277,6 @@ def _is_offered_less(one: Group, other: Group) -> bool:
     if offered is None or offered_other is None or would_not_take_more(one):
         return False
     return offered.mean < (1 - LEAST_CHANGE) * offered_other.mean
-
-
-def _failed(one: TrialTotals) -> bool:
-    return ReasonKind.UUT_FAILED in (reason.kind for reason in one.trial.reasons)
 
 
 def _maxima(base: Campaign, new: Campaign, common: Collection[ComparedCell]) -> Iterable[Difference]:

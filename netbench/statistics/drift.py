@@ -12,30 +12,25 @@ limit of 3.5 marks a repetition in 21 % of cells of five repetitions of normal n
 That is too often to be meaningful. 1 % of such cells exceed the limits used here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from math import sqrt
-from statistics import fmean
-from typing import TYPE_CHECKING
+from math import inf, sqrt
+from statistics import fmean, median
+from typing import TYPE_CHECKING, TypeVar
 
 from netbench.model.trial import TrialResult
-from netbench.statistics.groups import Group, grouped
+from netbench.model.verdict import Verdict
+from netbench.statistics.groups import Group, grouped, key_of_cell
 from netbench.statistics.significance import ALPHA, holm
-from netbench.statistics.totals import THROUGHPUT_FPS
-from netbench.statistics.trend import TimeSeries, trend, trend_over_boots
+from netbench.statistics.totals import THROUGHPUT_FPS, TrialTotals
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-from bisect import bisect_right
-from math import inf
-from statistics import median
-
-from netbench.model.verdict import Verdict
-from netbench.statistics.groups import key_of_cell
-from netbench.statistics.totals import TrialTotals
+    from netbench.statistics.trend import TimeSeries
 
 LEAST_DRIFT = 0.01  # of the throughput: a smaller drift is reported without a warning
 FEWEST_BOOTS = 5  # with fewer, no order is rarer than 5 % of all orders
@@ -68,6 +63,11 @@ class Residual:
     apart_s: float
     place: int
     limited: bool
+
+    @property
+    def boot(self) -> int:
+        """The boot of the trial."""
+        return self.trial.boot
 
 
 class _Tested:
@@ -188,23 +188,23 @@ class Steadiness:
 def steadiness_of(groups: Iterable[Group]) -> tuple[Steadiness, ...]:
     """Return the stability of each UUT over a campaign, with p values corrected for the number of UUTs (Holm)."""
     results = [_of_uut(uut, uut_groups) for uut, uut_groups in grouped(groups, lambda group: group.uut).items()]
-    drifts = dict(_corrected((result.uut, result.drift.p) for result in results))
-    boots = dict(_corrected((result.uut, result.boots.p if result.boots else None) for result in results))
-    first = dict(_corrected((result.uut, result.first.p if result.first else None) for result in results))
-    return tuple(
-        replace(
-            result,
-            drift=replace(result.drift, corrected=drifts.get(result.uut)),
-            boots=result.boots and replace(result.boots, corrected=boots.get(result.uut)),
-            first=result.first and replace(result.first, corrected=first.get(result.uut)),
-        )
+    drifts = _corrected([result.drift for result in results])
+    boots = _corrected([result.boots for result in results])
+    first = _corrected([result.first for result in results])
+    tested = zip(results, drifts, boots, first, strict=True)
+    return tuple(replace(result, drift=drift, boots=effects, first=trials) for result, drift, effects, trials in tested)
+
+
+_AnyTested = TypeVar("_AnyTested", Drift, BootEffects | None, FirstTrials | None)
+
+
+def _corrected(results: Sequence[_AnyTested]) -> list[_AnyTested]:
+    """Return the results of one test of each UUT with their p values corrected for each other."""
+    corrected = iter(holm([result.p for result in results if result is not None and result.p is not None]))
+    return [
+        result if result is None or result.p is None else replace(result, corrected=next(corrected))
         for result in results
-    )
-
-
-def _corrected(ps: Iterable[tuple[str, float | None]]) -> Iterator[tuple[str, float]]:
-    known = [(uut, p) for uut, p in ps if p is not None]
-    yield from zip((uut for uut, _ in known), holm([p for _, p in known]), strict=True)
+    ]
 
 
 def _of_uut(uut: str, groups: Sequence[Group]) -> Steadiness:
@@ -225,7 +225,7 @@ def _residuals(groups: Sequence[Group]) -> tuple[Residual, ...]:
     )
     places = {
         id(trial): place
-        for boot_trials in grouped(trials, _boot).values()
+        for boot_trials in grouped(trials, lambda trial: trial.boot).values()
         for place, trial in enumerate(boot_trials, start=1)
     }
     residuals = []
@@ -246,18 +246,20 @@ def _residuals(groups: Sequence[Group]) -> tuple[Residual, ...]:
 
 def _drift(residuals: Sequence[Residual]) -> Drift:
     """Return the drift from pairs of trials of a cell: of different boots if there are enough, else of one boot."""
+    from netbench.statistics.trend import trend, trend_over_boots  # noqa: PLC0415 - loads numpy
+
     if not residuals:
         return Drift(0.0, Points.TRIALS, unknown="no cell has two valid trials")
     over_s = (residuals[-1].trial.started_ns - residuals[0].trial.started_ns) / 1e9
     over_boots = _over_boots(residuals)
-    boots = {boot: place for place, boot in enumerate(grouped(over_boots, _boot_of))}
+    boots = {boot: place for place, boot in enumerate(grouped(over_boots, lambda residual: residual.boot))}
     if len(boots) >= FEWEST_BOOTS:
         points = Points.BOOTS
         series = [_series(cell, boots) for cell in grouped(over_boots, lambda residual: residual.cell).values()]
         overall = trend_over_boots(series)
     else:
         points = Points.TRIALS
-        same = grouped(residuals, lambda residual: (residual.cell, _boot_of(residual))).values()
+        same = grouped(residuals, lambda residual: (residual.cell, residual.boot)).values()
         series = [_series(same_boot) for same_boot in same if len(same_boot) > 1]
         overall = trend(series)
     alike = bool(series) and all(len(set(cell_series.values)) == 1 for cell_series in series)
@@ -268,15 +270,17 @@ def _drift(residuals: Sequence[Residual]) -> Drift:
     return Drift(over_s, points, overall.slope * over_s, low, high, overall.p)
 
 
-def _series(own: Sequence[Residual], boots: Mapping[int, int] | None = None) -> TimeSeries:
-    numbers = [boots[_boot_of(residual)] for residual in own] if boots else []
+def _series(own: Sequence[Residual], boots: Mapping[int, int] | None = None) -> "TimeSeries":
+    from netbench.statistics.trend import TimeSeries  # noqa: PLC0415 - as above
+
+    numbers = [boots[residual.boot] for residual in own] if boots else []
     return TimeSeries([residual.apart_s for residual in own], _values(own), numbers)
 
 
 def _over_boots(residuals: Sequence[Residual]) -> list[Residual]:
     """Return the residuals of cells that were measured on several boots."""
     cells = grouped(residuals, lambda residual: residual.cell).values()
-    several = {cell[0].cell for cell in cells if len({_boot_of(residual) for residual in cell}) > 1}
+    several = {cell[0].cell for cell in cells if len({residual.boot for residual in cell}) > 1}
     return [residual for residual in residuals if residual.cell in several]
 
 
@@ -290,14 +294,14 @@ def _boot_effects(residuals: Sequence[Residual]) -> BootEffects | None:
     import numpy as np  # noqa: PLC0415 - loaded only for a test
 
     own = _over_boots(residuals)
-    by_boot = grouped(own, _boot_of)
+    by_boot = grouped(own, lambda residual: residual.boot)
     cells = [np.array(places) for places in grouped(range(len(own)), lambda place: own[place].cell).values()]
     degrees = len(own) - len(cells) - len(by_boot) + 1
     if len(by_boot) < 2 or degrees < 1:
         return None
     values = np.array(_values(own))
     numbers = {boot: place for place, boot in enumerate(by_boot)}
-    at = np.array([numbers[_boot_of(residual)] for residual in own])
+    at = np.array([numbers[residual.boot] for residual in own])
     sizes = np.bincount(at).astype(float)
     chance = np.random.default_rng(_SEED)
     drawn = _DRAWN if len(own) <= _MANY else _DRAWN_OF_MANY
@@ -330,7 +334,7 @@ def _first_trials(residuals: Sequence[Residual]) -> FirstTrials | None:
     """
     import numpy as np  # noqa: PLC0415 - as above
 
-    by_boot = grouped(residuals, _boot_of).values()
+    by_boot = grouped(residuals, lambda residual: residual.boot).values()
     boots = [boot for boot in by_boot if 0 < sum(residual.place <= _FIRST for residual in boot) < len(boot)]
     if not boots:
         return None
@@ -366,14 +370,6 @@ def _begun_by_chance(values: "NDArray[np.float64]", chance: "np.random.Generator
     if len(values) > _LONG:
         return values[chance.integers(len(values), size=(_DRAWN, _FIRST))]
     return chance.permuted(np.tile(values, (_DRAWN, 1)), axis=1)[:, :_FIRST]
-
-
-def _boot(trial: TrialResult) -> int:
-    return trial.boot
-
-
-def _boot_of(one: Residual) -> int:
-    return one.trial.boot
 
 
 def _values(residuals: Iterable[Residual]) -> list[float]:
@@ -440,11 +436,8 @@ def outlying(values: Sequence[float]) -> list[bool]:
     if len(values) < FEWEST:
         return [False] * len(values)
     limit, middle = limit_of(len(values)), median(values)
-    least = LEAST_APART * abs(middle)
-    return [
-        score > limit and abs(value - middle) >= least
-        for score, value in zip(modified_z_scores(values), values, strict=True)
-    ]
+    scored = zip(modified_z_scores(values), values, strict=True)
+    return [score > limit and abs(value - middle) >= LEAST_APART * abs(middle) for score, value in scored]
 
 
 def outliers_of(group: Group) -> Outliers | None:

@@ -6,7 +6,7 @@ Only valid trials are averaged. Suspicious and invalid ones are kept beside them
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps, l2_mbps
@@ -24,6 +24,7 @@ from netbench.statistics.totals import (
     OFFERED_FPS,
     THROUGHPUT_FPS,
     UNSENT_RATIO,
+    CountedNumber,
     Mbps,
     Totals,
     TrialTotals,
@@ -56,6 +57,13 @@ def counts_as_maximum(repetitions: Sequence[TrialResult]) -> bool:
     return sum(repetition.valid_at_once for repetition in repetitions) >= _ENOUGH * len(repetitions) > 0
 
 
+def _mean(number: CountedNumber[Any], doc: str) -> cached_property[Interval | None]:
+    """Return a property: the mean of a number over the valid repetitions, with its interval."""
+    mean: cached_property[Interval | None] = cached_property(lambda repetitions: number.over(repetitions.valid))
+    mean.__doc__ = doc
+    return mean
+
+
 @dataclass(frozen=True)  # no slots: the instance caches computed values
 class Repetitions:
     """One guest over the valid repetitions of a measurement, its streams added up.
@@ -67,10 +75,7 @@ class Repetitions:
     frame_size: FrameSize | None
     valid: tuple[Totals, ...]
 
-    @cached_property
-    def offered_fps(self) -> Interval | None:
-        """Offered frames per second, all sources together."""
-        return OFFERED_FPS.over(self.valid)
+    offered_fps = _mean(OFFERED_FPS, "Offered frames per second, all sources together.")
 
     @cached_property
     def throughput_fps(self) -> Interval | None:
@@ -78,10 +83,9 @@ class Repetitions:
         throughput = self.throughput_without_noise
         return None if throughput is None else throughput.widened(self._noise)
 
-    @cached_property
-    def throughput_without_noise(self) -> Interval | None:
-        """The throughput without the noise floor, for a comparison with other loads of the campaign."""
-        return THROUGHPUT_FPS.over(self.valid)
+    throughput_without_noise = _mean(
+        THROUGHPUT_FPS, "The throughput without the noise floor, for a comparison with other loads of the campaign."
+    )
 
     @cached_property
     def offered_mbps(self) -> Interval | None:
@@ -103,15 +107,8 @@ class Repetitions:
         """Throughput in Mbit/s (L2)."""
         return self._in(l2_mbps, self.throughput_fps, Totals.throughput_in)
 
-    @cached_property
-    def loss_ratio(self) -> Interval | None:
-        """Lost ÷ offered, the mean of the ratios of the repetitions."""
-        return LOSS_RATIO.over(self.valid)
-
-    @cached_property
-    def unsent_ratio(self) -> Interval | None:
-        """Unsent ÷ intended, the mean of the ratios of the repetitions; None for `max`."""
-        return UNSENT_RATIO.over(self.valid)
+    loss_ratio = _mean(LOSS_RATIO, "Lost ÷ offered, the mean of the ratios of the repetitions.")
+    unsent_ratio = _mean(UNSENT_RATIO, "Unsent ÷ intended, the mean of the ratios of the repetitions; None for `max`.")
 
     def cpu_s(self, whose: str) -> Interval | None:
         """Return the mean CPU time of a trial in s for an owner, as in Totals; None if unknown in all repetitions."""
@@ -193,6 +190,11 @@ class Group(Repetitions):
     plateau: Plateau | None = None
     noise_floor: float | None = None
     run_to_run: float | None = None
+
+    @property
+    def sweep(self) -> tuple[str, str, int, FrameSize]:
+        """The key that groups share if they differ in load only: UUT, scenario, sources, frame size."""
+        return self.uut, self.scenario, self.sources, self.frame_size
 
     @property
     def victim(self) -> Victim:
@@ -318,20 +320,17 @@ class Group(Repetitions):
         """Return the neighbour of this name; None if absent."""
         return next((neighbour for neighbour in self.neighbours if neighbour.name == name), None)
 
-    @cached_property
-    def neighbours_offered_mbps(self) -> Interval | None:
-        """The offered load of all forwarding neighbours together, in Mbit/s (L1); None without any."""
-        return NEIGHBOURS_OFFERED_MBPS.over(self.valid)
-
-    @cached_property
-    def neighbours_throughput_mbps(self) -> Interval | None:
-        """The throughput of all forwarding neighbours together, in Mbit/s (L1)."""
-        return NEIGHBOURS_THROUGHPUT_MBPS.over(self.valid)
-
-    @cached_property
-    def neighbours_loss_ratio(self) -> Interval | None:
-        """Lost ÷ offered over the frames of all forwarding neighbours, the mean of the ratios of the repetitions."""
-        return NEIGHBOURS_LOSS_RATIO.over(self.valid)
+    neighbours_offered_mbps = _mean(
+        NEIGHBOURS_OFFERED_MBPS,
+        "The offered load of all forwarding neighbours together, in Mbit/s (L1); None without any.",
+    )
+    neighbours_throughput_mbps = _mean(
+        NEIGHBOURS_THROUGHPUT_MBPS, "The throughput of all forwarding neighbours together, in Mbit/s (L1)."
+    )
+    neighbours_loss_ratio = _mean(
+        NEIGHBOURS_LOSS_RATIO,
+        "Lost ÷ offered over the frames of all forwarding neighbours, the mean of the ratios of the repetitions.",
+    )
 
     @property
     def neighbours_frame_size(self) -> FrameSize | None:
@@ -388,15 +387,13 @@ def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
     That is not always the one with the most offered load (Schlosser et al. 2011, section 4, Figure 4).
     Groups that may not be called a maximum are ignored.
     """
-    best: dict[tuple[str, str, int, FrameSize], tuple[float, Group]] = {}
-    for group in groups:
-        throughput = group.throughput_fps
-        place = (group.uut, group.scenario, group.sources, group.frame_size)
-        if throughput is None or not group.counts_as_maximum:
-            continue
-        if place not in best or throughput.mean > best[place][0]:
-            best[place] = (throughput.mean, group)
-    return tuple(group for _, group in best.values())
+    counted = (
+        (throughput.mean, group)
+        for group in groups
+        if (throughput := group.throughput_fps) is not None and group.counts_as_maximum
+    )
+    sweeps = grouped(counted, lambda pair: pair[1].sweep).values()
+    return tuple(max(same, key=lambda pair: pair[0])[1] for same in sweeps)
 
 
 def key_of_cell(spec: TrialSpec) -> tuple[str, str, int, FrameSize, Load]:

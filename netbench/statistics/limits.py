@@ -13,7 +13,7 @@ from math import hypot
 from statistics import fmean
 
 from netbench.model.campaign import Maximum
-from netbench.model.frame_mix import FrameMix, FrameSize, frames_text, in_bytes
+from netbench.model.frame_mix import FrameMix, FrameSize, frames_text, in_bytes, rising
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.scenario import SHARED_IDLE, Network
 from netbench.model.search import SearchResult, SearchState
@@ -39,7 +39,7 @@ def with_limits(groups: Iterable[Group]) -> tuple[Group, ...]:
     """Return all groups of a campaign; the maxima among them (see best_groups()) have their limit and plateau set."""
     all_groups = tuple(groups)
     maxima = {}
-    for same in grouped(all_groups, _sweep).values():
+    for same in grouped(all_groups, lambda group: group.sweep).values():
         for best in best_groups(same):
             limit = limit_of(best, same)
             maxima[id(best)] = replace(best, limited_by=limit, plateau=plateau_of(best, same) if limit.is_uut else None)
@@ -123,10 +123,6 @@ def would_not_take_more(group: Group) -> bool:
 def pushes_back(group: Group) -> bool:
     """Return whether the link kept the source from offering more."""
     return group.is_saturated or _held_up(group)
-
-
-def _sweep(group: Group) -> tuple[str, str, int, FrameSize]:
-    return group.uut, group.scenario, group.sources, group.frame_size
 
 
 def _bends(best: Group, same: Iterable[Group]) -> bool:
@@ -220,8 +216,8 @@ def contradictory_maxima(
     best = best_groups(groups)
     contradictions = []
     for same in grouped(best, lambda group: (group.uut, group.scenario, group.sources)).values():
-        sizes = sorted((group for group in same if not isinstance(group.frame_size, FrameMix)), key=_size)
-        for small, large in pairwise(sizes):
+        of_one_size = (group for group in same if not isinstance(group.frame_size, FrameMix))
+        for small, large in pairwise(sorted(of_one_size, key=lambda group: rising(group.frame_size))):
             if _is_below(small.maximum_of_run_fps, large.maximum_of_run_fps, _SLOWER) and not small.is_lower_bound:
                 text = (
                     f"{small.uut}, {small.scenario}: {frames_text(small.frame_size)} are forwarded at "
@@ -245,11 +241,8 @@ def _is_below(one: Interval | None, other: Interval | None, part: float) -> bool
     """Return whether the mean of `one` is below `part` × that of `other` by more than both half widths combined."""
     if one is None or other is None:
         return False
-    return one.mean + hypot(one.half_width or 0.0, part * (other.half_width or 0.0)) < part * other.mean
-
-
-def _size(group: Group) -> float:
-    return float(group.frame_size) if isinstance(group.frame_size, int) else 0.0
+    limit = other.scaled(part)
+    return one.mean + _scatter(one, limit) < limit.mean
 
 
 def _kfps(group: Group) -> str:
@@ -339,20 +332,15 @@ class MaximumSearch:
         groups = gathered(self._idle.get((uut, frame_size), ()))
         fewest = min((group.sources for group in groups), default=0)
         comparable = [group for group in groups if group.sources == fewest]
-        best = next(iter(best_groups(comparable)), None)
-        if best is None:
-            return None
-        limit = limit_of(best, comparable)
-        plateau = plateau_of(best, comparable) if limit.is_uut else None
-        fps = plateau.throughput_fps if plateau else best.throughput_fps
-        if fps is None or fps.mean == 0:
-            return None
-        return Maximum(uut, frame_size, fps.mean / fewest, str(best.load), fps.n, limit, sources=fewest)
+        for best in best_groups(with_limits(comparable)):
+            if best.limited_by and (fps := best.maximum_of_run_fps) and fps.mean:
+                limit = best.limited_by
+                return Maximum(uut, frame_size, fps.mean / fewest, str(best.load), fps.n, limit, sources=fewest)
+        return None
 
     def referred_to(self) -> tuple[Maximum, ...]:
         """Return the maxima of which loads of neighbours were a share."""
-        maxima = (self.maximum(*reference) for reference in self._referred_to)
-        return tuple(maximum for maximum in maxima if maximum is not None)
+        return tuple(filter(None, (self.maximum(*reference) for reference in self._referred_to)))
 
 
 def find_maximum(trials: Iterable[TrialResult], uut: str, frame_size: FrameSize) -> Maximum | None:

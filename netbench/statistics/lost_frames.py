@@ -246,7 +246,8 @@ class CounterSums:
     """The counts of a UUT and of its machine, summed over the streams of trials that are added one by one."""
 
     trials: int = 0
-    _growths: dict[tuple[int, str, str, str], tuple[int, int]] = field(default_factory=dict)  # frames, trials
+    _frames: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)
+    _trials: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)  # in which the counter was read
 
     def add(self, trial: TrialResult, times: int = 1) -> None:
         """Add the counters of a trial, which may be the sum over `times` trials."""
@@ -255,14 +256,13 @@ class CounterSums:
         for count in _counted_by_uut(trial):
             if count.grew is not None:
                 of_trial[count.order, count.point, count.counter, count.role] += count.grew
-        for key, grew in of_trial.items():
-            frames, trials = self._growths.get(key, (0, 0))
-            self._growths[key] = frames + grew, trials + times
+        self._frames.update(of_trial)
+        self._trials.update(dict.fromkeys(of_trial, times))
 
     def counters(self) -> list[UutCounter]:
         """Return the sums, from source to sink."""
-        in_order = sorted(self._growths.items(), key=lambda item: item[0][0])
-        return [UutCounter(*key[1:], frames=frames, trials=trials) for key, (frames, trials) in in_order]
+        in_order = sorted(self._frames, key=lambda key: key[0])
+        return [UutCounter(*key[1:], frames=self._frames[key], trials=self._trials[key]) for key in in_order]
 
 
 def _counted_by_uut(trial: TrialResult) -> Iterator[PointCount]:

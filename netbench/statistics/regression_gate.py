@@ -15,10 +15,11 @@ from netbench.statistics.compared_cells import (
     Comparison,
     Difference,
     LeftOut,
+    Searched,
     place_of,
 )
 from netbench.statistics.intervals import Unknown
-from netbench.statistics.search_comparison import LeftOutSearch, SearchComparison, SearchDifference, Searched
+from netbench.statistics.search_comparison import SearchComparison, SearchDifference
 from netbench.statistics.significance import FEWEST
 
 
@@ -82,16 +83,13 @@ def judge(comparison: Comparison, threshold: float, maxima: SearchComparison | N
     """
     cells = [_judged(difference, threshold) for difference in comparison.differences]
     cells += [_not_compared(cell) for cell in comparison.left_out]
-    judged = [cell for cell in cells if cell.outcome is not GateResult.NOT_JUDGED]
-    decided = {_sweep(cell.place) for cell in judged}
     if maxima is not None:
         with_maximum = {
-            _sweep(cell.place) for cell in judged if isinstance(cell.place, ComparedCell) and cell.place.load is None
+            _sweep(place) for place in _decided(cells) if isinstance(place, ComparedCell) and place.load is None
         }
-        by_search = [cell for cell in _searched(maxima, threshold) if _sweep(cell.place) not in with_maximum]
+        by_search = (cell for cell in _searched(maxima, threshold) if _sweep(cell.place) not in with_maximum)
         cells = [*by_search, *cells]
-        decided |= {_sweep(cell.place) for cell in by_search if cell.outcome is not GateResult.NOT_JUDGED}
-    every = (*cells, *_undecided(comparison, decided))
+    every = (*cells, *_undecided(comparison, set(map(_sweep, _decided(cells)))))
     return Gate(comparison.new.name, threshold, tuple({cell.place: cell for cell in every}.values()))
 
 
@@ -105,6 +103,11 @@ _Sweep = tuple[str, str, int, str]
 
 def _sweep(place: ComparedCell | Searched) -> _Sweep:
     return place.uut, place.scenario, place.sources, str(place.frame_size)
+
+
+def _decided(cells: Iterable[CellResult]) -> list[ComparedCell | Searched]:
+    """Return the places that were judged."""
+    return [cell.place for cell in cells if cell.outcome is not GateResult.NOT_JUDGED]
 
 
 def _undecided(comparison: Comparison, decided: set[_Sweep]) -> Iterator[CellResult]:
@@ -181,14 +184,15 @@ def _not_compared(one: LeftOut) -> CellResult:
     if one.kind is Absence.DEAD:
         return CellResult(one.place, GateResult.FAILED, one.why)
     is_open = one.kind in (Absence.INVALID, Absence.UNFINISHED)
+    if isinstance(one.place, Searched):
+        is_open = one.kind is not Absence.ONE_SIDE
     return CellResult(one.place, GateResult.INCONCLUSIVE if is_open else GateResult.NOT_JUDGED, one.why)
 
 
 def _searched(comparison: SearchComparison, threshold: float) -> Iterator[CellResult]:
     for difference in comparison.differences:
         yield _judged_search(difference, max(threshold, LEAST_CHANGE))
-    for left_out in comparison.left_out:
-        yield _not_searched(left_out)
+    yield from map(_not_compared, comparison.left_out)
 
 
 def _judged_search(one: SearchDifference, threshold: float) -> CellResult:
@@ -206,9 +210,3 @@ def _judged_search(one: SearchDifference, threshold: float) -> CellResult:
         outcome, detectable, repetitions = GateResult.INCONCLUSIVE, one.excluded, FEWEST if few else None
         why = f"fewer than {FEWEST} searches do not show their scatter" if few else "the ranges overlap"
     return CellResult(one.place, outcome, why, one, detectable, repetitions)
-
-
-def _not_searched(one: LeftOutSearch) -> CellResult:
-    if one.dead:
-        return CellResult(one.place, GateResult.FAILED, one.why)
-    return CellResult(one.place, GateResult.NOT_JUDGED if one.one_sided else GateResult.INCONCLUSIVE, one.why)

@@ -11,12 +11,11 @@ from math import inf
 from statistics import fmean, stdev
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind
 from netbench.statistics.change_interval import RUN_PART, SideMean, change_interval, deviation_of_noise_floor
-from netbench.statistics.compared_cells import ALL_CELLS, CellSelection, half_width_of
-from netbench.statistics.comparison import doubt_of, of_different_emulation
+from netbench.statistics.compared_cells import ALL_CELLS, Absence, CellSelection, LeftOut, Searched
+from netbench.statistics.comparison import doubt_of, of_different_emulation, only_in
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans
 from netbench.statistics.significance import FEWEST
@@ -25,26 +24,6 @@ from netbench.statistics.significance import FEWEST
 SINGLE_SEARCH = 0.1
 _SWEEP = "sweep"
 _WITHOUT_RANGE = (SearchState.FAILED, SearchState.SEARCHING)
-
-
-@dataclass(frozen=True, slots=True)
-class Searched:
-    """The key of one goal of a search."""
-
-    uut: str
-    scenario: str
-    sources: int
-    frame_size: FrameSize  # bytes with FCS
-    goal: str
-
-    @classmethod
-    def of(cls, found: SearchResult) -> "Searched":
-        """Return the key of a search result."""
-        return cls(found.uut, found.scenario, len(found.streams), found.frame_size, found.goal)
-
-    def __str__(self) -> str:
-        sources = f"{self.sources} source{'s' * (self.sources > 1)}"
-        return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {self.goal}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +73,7 @@ class Range:
 
 def _upper(found: SearchResult) -> float:
     """Return the upper bound; infinite if the UUT is not the cause of it."""
-    reached = found.state is not SearchState.AT_LEAST and found.limited_by.is_uut and found.upper_fps is not None
+    reached = found.state is not SearchState.AT_LEAST and found.limited_by.is_uut
     return found.upper_fps if reached and found.upper_fps is not None else inf
 
 
@@ -150,30 +129,13 @@ class SearchDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOutSearch:
-    """A search that is not compared, and the reason.
-
-    `dead`: its UUT failed in the new campaign only; `one_sided`: only one campaign searched for it, and the other is
-    finished.
-    """
-
-    place: Searched
-    why: str
-    dead: bool = False
-    one_sided: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.why}"
-
-
-@dataclass(frozen=True, slots=True)
 class SearchComparison:
     """The searches of the campaign `new` against those of `base`; `left_out` are those not compared, with reasons."""
 
     base: str
     new: str
     differences: tuple[SearchDifference, ...]
-    left_out: tuple[LeftOutSearch, ...]
+    left_out: tuple[LeftOut, ...]
     doubt: str = ""  # which campaign was disturbed, as text
 
 
@@ -185,39 +147,40 @@ def compare_searches(
     *,
     selection: CellSelection = ALL_CELLS,
     accept_disturbed: bool = False,
+    of_maxima: bool = False,
 ) -> SearchComparison:
     """Return the comparison of the selected searches of both, in the order of the base.
 
-    Disturbed campaigns are treated as in `compare`.
+    Disturbed campaigns are treated as in `compare`. `of_maxima`: compare the searches for the maxima that loads are a
+    share of.
     """
-    apart = of_different_emulation((base, before.settings), (new, after.settings))
-    sides = [
-        grouped(
-            (search for search in side.searches if selection.includes(search.uut, search.scenario, search.frame_size)),
-            Searched.of,
-        )
-        for side in (before, after)
-    ]
-    floors = [half_width_of(side.noise_floor) for side in (before, after)]
+    apart = of_different_emulation(base, before.settings, new, after.settings)
+    sides = []
+    for side in (before, after):
+        searches = side.maxima_searches if of_maxima else side.searches
+        chosen = (search for search in searches if selection.includes(search.uut, search.scenario, search.frame_size))
+        sides.append(grouped(chosen, Searched.of))
+    floors = [side.noise_floor.half_width if side.noise_floor else None for side in (before, after)]
     doubt = "" if accept_disturbed else doubt_of((base, before.warnings), (new, after.warnings))
     differences, left_out = [], []
     for what in dict.fromkeys((*sides[0], *sides[1])):
         own = [side.get(what, []) for side in sides]
         first, second = map(Range.of, own, floors)
         if what.uut in apart:
-            left_out.append(LeftOutSearch(what, apart[what.uut]))
+            left_out.append(LeftOut(what, apart[what.uut], Absence.EMULATION))
         elif _SWEEP in (search.method for search in (*own[0], *own[1])):
             why = "the highest throughput of a sweep has no bounds; compare campaigns of `netbench run`"
-            left_out.append(LeftOutSearch(what, why))
+            left_out.append(LeftOut(what, why, Absence.NO_BOUNDS))
         elif not all(own):
             measured, missing, lacking = (base, new, after) if own[0] else (new, base, before)
             is_over = bool(lacking.manifest.get("finished"))
-            why = f"only in {measured}" if is_over else f"only in {measured}; {missing} is unfinished"
-            left_out.append(LeftOutSearch(what, why, one_sided=is_over))
+            why = only_in(measured, missing, is_finished=is_over)
+            left_out.append(LeftOut(what, why, Absence.ONE_SIDE if is_over else Absence.UNFINISHED))
         elif first is not None and all(search.failure is ReasonKind.UUT_FAILED for search in own[1]):
-            left_out.append(LeftOutSearch(what, f"its UUT failed in {new}", dead=True))
+            left_out.append(LeftOut(what, f"its UUT failed in {new}", Absence.DEAD))
         elif first is None or second is None:
-            left_out.append(LeftOutSearch(what, f"not finished, or failed, in {base if first is None else new}"))
+            why = f"not finished, or failed, in {base if first is None else new}"
+            left_out.append(LeftOut(what, why, Absence.INVALID))
         else:
             unstable = any(search.unstable for search in (*own[0], *own[1]))
             differences.append(SearchDifference(what, first, second, unstable, doubt=doubt))
@@ -229,17 +192,3 @@ def compare_searches(
 def _ratio(one: SearchDifference, tests: int) -> RatioOfMeans | None:
     before, after = one.base.middle, one.new.middle
     return None if before is None or after is None else change_interval(after, before, tests)
-
-
-def compare_maxima(
-    base: str,
-    before: CampaignResults,
-    new: str,
-    after: CampaignResults,
-    *,
-    selection: CellSelection = ALL_CELLS,
-    accept_disturbed: bool = False,
-) -> SearchComparison:
-    """Return the comparison of the searches for the maxima that loads are a share of; as compare_searches()."""
-    before, after = (replace(results, searches=results.maxima_searches) for results in (before, after))
-    return compare_searches(base, before, new, after, selection=selection, accept_disturbed=accept_disturbed)

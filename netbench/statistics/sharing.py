@@ -83,19 +83,13 @@ def background(groups: Iterable[Group]) -> tuple[Background, ...]:
     Scenarios without a valid trial are left out.
     """
     sharing = (group for group in groups if group.valid and group.forwarding)
-    together = grouped(sharing, lambda group: (group.victim, group.scenario))
-    return tuple(_background(victim, scenario, loads) for (victim, scenario), loads in together.items())
-
-
-def _background(victim: Victim, scenario: str, loads: list[Group]) -> Background:
-    trials = [trial for group in loads for trial in group.valid]
-    return Background(
-        victim=victim,
-        scenario=scenario,
-        activities=tuple(dict.fromkeys(neighbour.activity for group in loads for neighbour in group.forwarding)),
-        offered_mbps=NEIGHBOURS_OFFERED_MBPS.over(trials),
-        throughput_mbps=NEIGHBOURS_THROUGHPUT_MBPS.over(trials),
-    )
+    found = []
+    for (victim, scenario), loads in grouped(sharing, lambda group: (group.victim, group.scenario)).items():
+        trials = [trial for group in loads for trial in group.valid]
+        activities = tuple(dict.fromkeys(neighbour.activity for group in loads for neighbour in group.forwarding))
+        means = NEIGHBOURS_OFFERED_MBPS.over(trials), NEIGHBOURS_THROUGHPUT_MBPS.over(trials)
+        found.append(Background(victim, scenario, activities, *means))
+    return tuple(found)
 
 
 def fairness(groups: Iterable[Group]) -> tuple[Fairness, ...]:

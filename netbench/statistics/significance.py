@@ -5,6 +5,7 @@ from enum import Enum
 from math import comb, sqrt
 from typing import TYPE_CHECKING
 
+from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import Interval
 
 if TYPE_CHECKING:
@@ -32,23 +33,16 @@ class Test(Enum):
     __test__ = False  # pytest must not collect it as a test class
 
 
-def permutation_p(base: Sequence[float], new: Sequence[float]) -> float:
-    """Return how often the means of two samples are at least as far apart if values are assigned to them at random.
+def permutation_ps(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[float]:
+    """Return how often the means of each pair of samples are at least as far apart if chance assigns the values.
 
     The test is two-sided. It tries every arrangement, or draws 50,000 if there are more than 200,000 (Fisher 1935, "The
     Design of Experiments", section 21; p of drawn ones = (b + 1) ÷ (m + 1), Phipson and Smyth 2010, "Permutation
-    p-values should never be zero"). Its only assumption on the distribution is that repetitions are exchangeable.
+    p-values should never be zero"). Its only assumption on the distribution is that repetitions are exchangeable. Pairs
+    of equal sizes share the arrangements.
     """
-    (p,) = permutation_ps([(base, new)])
-    return p
-
-
-def permutation_ps(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[float]:
-    """Return the p of each pair of samples, as `permutation_p`; pairs of equal sizes share the arrangements."""
     ps = [0.0] * len(pairs)
-    by_sizes: dict[tuple[int, int], list[int]] = {}
-    for place, (base, new) in enumerate(pairs):
-        by_sizes.setdefault((len(base), len(new)), []).append(place)
+    by_sizes = grouped(range(len(pairs)), lambda place: tuple(map(len, pairs[place])))
     for (n_base, n_new), places in by_sizes.items():
         for place, p in zip(places, _of_equal_sizes([pairs[index] for index in places], n_base, n_new), strict=True):
             ps[place] = p

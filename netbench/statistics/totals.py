@@ -27,6 +27,17 @@ def observed_s(trial: TrialResult) -> float | None:
     return steps.get("observe") or sum(steps.get(step, 0.0) for step in _STEPS_UNDER_WATCH) or None
 
 
+class Sum(Generic[Number]):
+    """A property: the sum of a number over the streams of a guest; None if it is unknown for any stream."""
+
+    def __init__(self, read: Callable[[StreamCounts], Number | None], doc: str) -> None:
+        self._read: Callable[[StreamCounts], Number | None] = read
+        self.__doc__ = doc
+
+    def __get__(self, totals: "Totals", _: type) -> Number | None:
+        return summed(totals.streams, self._read)
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
     """The streams of one guest in one trial, added up; a sum is None if the value of any stream is unknown.
@@ -43,50 +54,22 @@ class Totals:
     counted_s: float | None
     boot: int
 
-    @property
-    def intended_fps(self) -> float | None:
-        """Intended frames per second."""
-        return self._total(lambda counts: counts.intended_fps)
-
-    @property
-    def offered_fps(self) -> float | None:
-        """Offered frames per second."""
-        return self._total(lambda counts: counts.offered_fps)
-
-    @property
-    def throughput_fps(self) -> float | None:
-        """Received frames per second."""
-        return self._total(lambda counts: counts.throughput_fps)
-
-    @property
-    def intended_frames(self) -> int | None:
-        """Frames to be sent; None for a `max` load, which intends no number."""
-        return self._total(lambda counts: counts.intended_frames)
-
-    @property
-    def sent_frames(self) -> int | None:
-        """Frames sent."""
-        return self._total(lambda counts: counts.sent_frames)
-
-    @property
-    def unsent_frames(self) -> int | None:
-        """Intended − sent; None for a `max` load."""
-        return self._total(lambda counts: counts.unsent_frames)
-
-    @property
-    def received_frames(self) -> int | None:
-        """Distinct frames received."""
-        return self._total(lambda counts: counts.received_frames)
-
-    @property
-    def lost_frames(self) -> int | None:
-        """Frames sent that neither arrived nor were dropped by the capture."""
-        return self._total(lambda counts: counts.lost_frames)
-
-    @property
-    def buffered_frames(self) -> int | None:
-        """Frames that were still in queues when sending ended, and arrived afterwards."""
-        return self._total(lambda counts: counts.buffered_frames)
+    intended_fps = Sum(lambda counts: counts.intended_fps, "Intended frames per second.")
+    offered_fps = Sum(lambda counts: counts.offered_fps, "Offered frames per second.")
+    throughput_fps = Sum(lambda counts: counts.throughput_fps, "Received frames per second.")
+    intended_frames = Sum(
+        lambda counts: counts.intended_frames, "Frames to be sent; None for a `max` load, which intends no number."
+    )
+    sent_frames = Sum(lambda counts: counts.sent_frames, "Frames sent.")
+    unsent_frames = Sum(lambda counts: counts.unsent_frames, "Intended − sent; None for a `max` load.")
+    received_frames = Sum(lambda counts: counts.received_frames, "Distinct frames received.")
+    lost_frames = Sum(
+        lambda counts: counts.lost_frames, "Frames sent that neither arrived nor were dropped by the capture."
+    )
+    buffered_frames = Sum(
+        lambda counts: counts.buffered_frames,
+        "Frames that were still in queues when sending ended, and arrived afterwards.",
+    )
 
     @property
     def loss_ratio(self) -> float | None:
@@ -112,14 +95,14 @@ class Totals:
         """Return the offered load in Mbit/s; for a mix, by the sizes of the sent frames."""
         size = self.frame_size
         if isinstance(size, FrameMix):
-            return self._total(lambda counts: mbps(counts.offered_fps, counts.offered_bytes(size)))
+            return summed(self.streams, lambda counts: mbps(counts.offered_fps, counts.offered_bytes(size)))
         return None if size is None else mbps(self.offered_fps, size)
 
     def throughput_in(self, mbps: Mbps) -> float | None:
         """Return the throughput in Mbit/s; for a mix, by the sizes of the received frames."""
         size = self.frame_size
         if isinstance(size, FrameMix):
-            return self._total(lambda counts: mbps(counts.throughput_fps, counts.throughput_bytes(size)))
+            return summed(self.streams, lambda counts: mbps(counts.throughput_fps, counts.throughput_bytes(size)))
         return None if size is None else mbps(self.throughput_fps, size)
 
     def cpu_s(self, whose: str) -> float | None:
@@ -130,12 +113,6 @@ class Totals:
         """Return the CPU time ÷ the time it was counted over: 1 is one CPU all the time; several CPUs can exceed it."""
         used, period = self.cpu_s(whose), self.counted_s
         return None if used is None or period is None else used / period
-
-    def _total(self, read: Callable[[StreamCounts], Number | None]) -> Number | None:
-        if len(self.streams) == 1:  # the usual case; large campaigns compute this very often
-            (only,) = self.streams
-            return None if only is None else read(only)
-        return total(None if counts is None else read(counts) for counts in self.streams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +207,14 @@ def cpu_of_victim(trial: TrialResult) -> dict[str, float]:
         used[MACHINE] = trial.machine_cpu_s
     loads = [neighbour.cpu_s[LOAD] for neighbour in trial.neighbours if LOAD in neighbour.cpu_s]
     return {**used, LOAD: sum(loads)} if loads else used
+
+
+def summed(streams: Sequence[StreamCounts | None], read: Callable[[StreamCounts], Number | None]) -> Number | None:
+    """Return the sum of a number over some streams; None for none, or if one is unknown."""
+    if len(streams) == 1:  # the usual case; large campaigns compute this very often
+        (only,) = streams
+        return None if only is None else read(only)
+    return total(None if counts is None else read(counts) for counts in streams)
 
 
 def total(numbers: Iterable[Number | None]) -> Number | None:

@@ -18,11 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from math import erfc, factorial, floor, sqrt
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
 _MOST = 100  # values in a series; longer ones are averaged in so many batches, as pairs grow by the square
 _MOST_BLOCKS = 60  # blocks that are permuted; of more boots, consecutive ones form a block
@@ -58,8 +56,6 @@ class TheilSenTrend:
 
 def trend(series: Sequence[TimeSeries]) -> TheilSenTrend | None:
     """Return the common trend of some series with independent values; None if no series has two different times."""
-    import numpy as np  # noqa: PLC0415 - loaded only for a trend
-
     score = variance = 0.0
     highest = 0
     slopes = []
@@ -77,8 +73,6 @@ def trend(series: Sequence[TimeSeries]) -> TheilSenTrend | None:
 
 def trend_over_boots(series: Sequence[TimeSeries]) -> TheilSenTrend | None:
     """Return the common trend of series whose values depend on shared boots; None if no series has two boots."""
-    import numpy as np  # noqa: PLC0415 - as above
-
     boots = max((boot for cell_series in series for boot in cell_series.boots), default=-1) + 1
     blocks = min(boots, _MOST_BLOCKS)
     if blocks < 2:
@@ -107,11 +101,7 @@ def trend_over_boots(series: Sequence[TimeSeries]) -> TheilSenTrend | None:
     return _found(slopes, float(np.var(by_chance)), p, smallest if untied.any() else 1.0)
 
 
-def _found(
-    slopes: "Sequence[NDArray[np.float64]]", variance: float, p: float, smallest_p: float
-) -> TheilSenTrend | None:
-    import numpy as np  # noqa: PLC0415 - as above
-
+def _found(slopes: Sequence[NDArray[np.float64]], variance: float, p: float, smallest_p: float) -> TheilSenTrend | None:
     every = np.sort(np.concatenate(slopes)) if slopes else np.array([])
     if not len(every):
         return None
@@ -120,18 +110,14 @@ def _found(
     return TheilSenTrend(float(np.median(every)), low, high, p, smallest_p)
 
 
-def _scores(places: "NDArray[np.intp]", rising: "NDArray[np.float64]") -> "NDArray[np.float64]":
+def _scores(places: NDArray[np.intp], rising: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return how many more pairs rise than fall in each of some orders: whole numbers, hence exact."""
-    import numpy as np  # noqa: PLC0415 - as above
-
     first = places[:, :, None] < places[:, None, :]
     return np.tensordot(first, rising - rising.T, axes=([1, 2], [0, 1]))
 
 
-def _orders(blocks: int) -> "NDArray[np.intp]":
+def _orders(blocks: int) -> NDArray[np.intp]:
     """Return random places of so many blocks, one row per order; all orders if they are few."""
-    import numpy as np  # noqa: PLC0415 - as above
-
     if factorial(blocks) <= _ENUMERATED:
         return np.array(list(permutations(range(blocks))), dtype=np.intp)
     chance = np.random.default_rng(_SEED)
@@ -143,7 +129,7 @@ def _p(score: float, variance: float) -> float:
     return 1.0 if variance <= 0 else erfc(max(abs(score) - 1, 0) / sqrt(2 * variance))
 
 
-def _variance(x: "NDArray[np.float64]", y: "NDArray[np.float64]") -> float:
+def _variance(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Return the variance of rising − falling pairs without a trend, corrected for ties (Kendall 1970, chapter 4)."""
     n = len(x)
     if n < 2:
@@ -159,17 +145,11 @@ def _variance(x: "NDArray[np.float64]", y: "NDArray[np.float64]") -> float:
     return variance
 
 
-def _ties(values: "NDArray[np.float64]") -> list[int]:
-    import numpy as np  # noqa: PLC0415 - as above
-
+def _ties(values: NDArray[np.float64]) -> list[int]:
     return [int(number) for number in np.unique(values, return_counts=True)[1] if number > 1]
 
 
-def _in_batches(
-    x: "NDArray[np.float64]", y: "NDArray[np.float64]"
-) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
-    import numpy as np  # noqa: PLC0415 - as above
-
+def _in_batches(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
     if len(x) <= _MOST:
@@ -178,11 +158,9 @@ def _in_batches(
 
 
 def _by_block(
-    x: "NDArray[np.float64]", y: "NDArray[np.float64]", of: "NDArray[np.intp]"
-) -> "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]":
+    x: NDArray[np.float64], y: NDArray[np.float64], of: NDArray[np.intp]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
     """Return the mean times and values of each block, and the block numbers."""
-    import numpy as np  # noqa: PLC0415 - as above
-
     blocks = np.unique(of)
     means = [np.array([values[of == block].mean() for block in blocks]) for values in (x, y)]
     return means[0], means[1], blocks

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.intervals import ratio_of_means
 from netbench.model.counts import StreamCounts
 from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
@@ -12,7 +13,7 @@ from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.formats import index_limits
 from netbench.statistics.groups import Group, Victim, group_trials
 from netbench.statistics.interference import curves, matrix, relative_maxima, worst_isolation
-from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown, ratio_of_means, statement
+from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown, statement
 from netbench.statistics.limits import with_limits
 from netbench.statistics.sharing import background, cpu_use, fairness, jain_index
 from tests.unit.results_factory import Neighbour, beside, campaign, neighbour, stream_counts, trial, victim

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks.intervals import LOST, REPETITIONS, SCATTER, coverage, of_losses, of_ratio
+from benchmarks.intervals import LOST, REPETITIONS, SCATTER, coverage, of_losses, of_ratio, ratio_of_means
 from netbench.statistics.intervals import (
     Interval,
     RatioOfMeans,
@@ -20,7 +20,6 @@ from netbench.statistics.intervals import (
     counting_error,
     effective_number,
     mean_interval,
-    ratio_of_means,
     statement,
 )
 

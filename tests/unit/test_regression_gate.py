@@ -14,7 +14,7 @@ from netbench.report.comparison import gate_advice
 from netbench.statistics.compared_cells import Campaign, CellSelection
 from netbench.statistics.comparison import compare
 from netbench.statistics.regression_gate import GateResult, judge
-from netbench.statistics.search_comparison import compare_maxima
+from netbench.statistics.search_comparison import compare_searches
 from tests.unit.comparison_factory import as_compared, exact_campaign, made_up, trials_of
 from tests.unit.results_factory import campaign, search_result, stream_counts, trial
 
@@ -27,7 +27,7 @@ SEARCH = search_result(goal="PDR", loss_ratio=0.05, width=0.02)
 def gate(base, new, threshold=0.02, **options):
     sides = [Campaign.of(name, results) for name, results in (("base", base), ("new", new))]
     (comparison,) = compare(sides[0], [sides[1]], **options)
-    maxima = compare_maxima("base", base, "new", new)
+    maxima = compare_searches("base", base, "new", new, of_maxima=True)
     return judge(comparison, threshold, maxima)
 
 

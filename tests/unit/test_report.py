@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.intervals import ratio_of_means
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep, Maximum
 from netbench.model.trial import TrialResult
@@ -11,7 +12,7 @@ from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningK
 from netbench.report import formats
 from netbench.report.model import schlosser2011
 from netbench.report.page import report_page, write_report
-from netbench.statistics.intervals import Interval, ratio_of_means
+from netbench.statistics.intervals import Interval
 from tests.unit.points import count
 from tests.unit.report_page import OF_SHARED_HOSTS, Page, page_of, printed
 from tests.unit.results_factory import MANIFEST, campaign, comparison, guests, neighbour, stream_counts, trial

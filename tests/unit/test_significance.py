@@ -11,7 +11,7 @@ from netbench.statistics.intervals import mean_interval
 from netbench.statistics.significance import (
     ALPHA,
     holm,
-    permutation_p,
+    permutation_ps,
     repetitions_needed,
     smallest_p,
     welch_p,
@@ -24,6 +24,11 @@ SAMPLES = [
     ([97.0, 97.0, 97.0, 98.0], [97.0, 97.0, 99.0, 97.0, 96.0]),
     ([5.0, 5.0, 5.0], [5.0, 5.0, 5.0]),
 ]
+
+
+def permutation_p(base, new):
+    (p,) = permutation_ps([(base, new)])
+    return p
 
 
 @pytest.mark.parametrize(("base", "new"), SAMPLES)

@@ -9,10 +9,9 @@ from netbench.report.blocks import Cell, Column, Kind, Table, table
 from netbench.report.formats import mbps, mean
 from netbench.report.model import ReportModel, uut_cell
 from netbench.report.styles import Style
-from netbench.statistics.compared_cells import ComparedCell
+from netbench.statistics.compared_cells import ComparedCell, Searched
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
-from netbench.statistics.search_comparison import Searched
 
 Item = TypeVar("Item")
 Make = Callable[[ReportModel], Iterable[Table]]

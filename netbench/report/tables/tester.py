@@ -14,7 +14,7 @@ from netbench.report.blocks import Cell, Column, Table, table
 from netbench.report.formats import UNKNOWN, kfps, mbps, percent
 from netbench.report.model import ReportModel
 from netbench.report.tables.registry import number, report_table, words
-from netbench.results.manifest import CEILINGS
+from netbench.results.manifest import CEILINGS, settings
 from netbench.statistics.groups import grouped
 
 UNKNOWN_SETTING = "unknown"
@@ -164,7 +164,9 @@ class Environment:
     @classmethod
     def of(cls, manifest: Mapping[str, object]) -> "Environment":
         """Read a manifest."""
-        before, after = dict(_leaves(manifest.get("before"), ())), dict(_leaves(manifest.get("after"), ()))
+        before, after = (
+            {path: text_of(value) for path, value in settings(manifest.get(key))} for key in ("before", "after")
+        )
         paths = dict.fromkeys((*before, *after))
         values = {path: (before.get(path, UNKNOWN_SETTING), after.get(path, UNKNOWN_SETTING)) for path in paths}
         known = {path: both for path, both in values.items() if set(both) != {UNKNOWN_SETTING}}
@@ -202,14 +204,6 @@ def environment(model: ReportModel) -> Iterator[Table]:
                 row_css=lambda path: "changed" if path in changed else "",
                 shows_blocks=False,
             )
-
-
-def _leaves(value: object, path: SettingPath) -> Iterator[tuple[SettingPath, str]]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _leaves(inner, (*path, str(name)))
-    elif path:
-        yield path, text_of(value)
 
 
 def text_of(value: object) -> str:
