@@ -5,6 +5,7 @@ bound its loss. Frames that they do not explain are reported as unexplained.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from netbench.model.counts import PointCount, SizeCounts, StreamCounts
@@ -13,6 +14,7 @@ from netbench.model.frame_mix import FrameMix
 from netbench.model.paths import Nic
 from netbench.model.points import CountingPoint
 from netbench.model.received import Received
+from netbench.model.stored_counts import stored_part
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.loss_attribution import LossAttribution, losses
 from netbench.trial.observation import NicDelta, StreamObservation
@@ -37,7 +39,6 @@ def _account(evidence: StreamObservation, placed: LossAttribution) -> StreamCoun
     sent, received = evidence.sent, evidence.received
     timed = one_way(evidence)
     no_order = _no_order(sent, received)
-    extent = None if no_order else received.reordering_extent
     dropped = evidence.dropped_by_sink
     unexplained = None
     missing = None if received.frames is None else sent.frames - received.frames
@@ -48,43 +49,24 @@ def _account(evidence: StreamObservation, placed: LossAttribution) -> StreamCoun
         stream=evidence.path.name,
         intended_fps=evidence.traffic.fps,
         intended_frames=evidence.traffic.frames,
-        sent_frames=sent.frames,
-        generator_errors=sent.errors,
-        duration_s=sent.duration_s,
-        first_sent_ns=sent.first_ns,
-        last_sent_ns=sent.last_ns,
-        max_burst_frames=sent.max_burst_frames,
-        max_lateness_s=sent.max_lateness_s,
-        received_frames=received.frames,
-        duplicate_frames=received.duplicates,
-        reordered_frames=None if no_order else received.reordered,
+        sent=stored_part(sent),
+        received=replace(
+            stored_part(received),
+            reordered=None if no_order else received.reordered,
+            reordering_extent=None if no_order else received.reordering_extent,
+            last_missing=None if received.last_missing is None else received.last_missing - sent.first_sequence,
+            delay=timed.delay,
+            ipdv=timed.ipdv,
+            clock_offset=timed.clock_offset,
+            no_delay=timed.refused,
+        ),
         foreign_frames=_foreign(evidence, placed, unexplained),
-        late_frames=received.late,
-        late_from=dict(received.late_from),
-        source_address=evidence.traffic.src_ip,
-        control_frames=received.control,
-        reverse_of=evidence.path.reverse_of.name if evidence.path.reverse_of else "",
-        link_s=sent.link_s,
-        away_s=sent.away_s,
         capture_dropped_frames=dropped,
         unexplained_frames=unexplained,
-        longest_loss_run_frames=received.longest_loss_run,
-        loss_runs=received.loss_runs,
-        first_received_ns=received.first_ns,
-        last_received_ns=received.last_ns,
-        window=received.window,
-        delay=timed.delay,
-        ipdv=timed.ipdv,
-        clock_offset=timed.clock_offset,
-        source_clock=evidence.source_clock,
-        delay_refused=timed.refused,
         order_refused=no_order,
-        loss_run_lengths=received.loss_run_lengths,
-        last_missing_frame=None if received.last_missing is None else received.last_missing - sent.first_sequence,
-        reordering_extent_median_frames=extent.median if extent else None,
-        reordering_extent_mean_frames=extent.mean if extent else None,
-        reordering_extent_max_frames=extent.largest if extent else None,
-        software_delay=received.software_delay,
+        source_address=evidence.traffic.src_ip,
+        reverse_of=evidence.path.reverse_of.name if evidence.path.reverse_of else "",
+        source_clock=evidence.source_clock,
         by_size=_by_size(evidence.traffic, sent, received, dropped),
         lost_at=placed.losses,
         counters=tuple(_counters(evidence)),

@@ -130,9 +130,9 @@ def both_measured(uut: Mapping[str, object], wanted: Profile, scratch, streams=(
 def assert_exact(result: TrialResult, lost: dict[str, int], counted: dict[str, int], sent: int = SENT) -> None:
     """Assert that the frames sent and lost in each direction equal the independent counts, without other frames."""
     streams = {counts.stream: counts for counts in result.streams}
-    assert {name: counts.sent_frames for name, counts in streams.items()} == dict.fromkeys(streams, sent)
+    assert {name: counts.sent.frames for name, counts in streams.items()} == dict.fromkeys(streams, sent)
     assert {name: counts.lost_frames for name, counts in streams.items()} == lost
-    assert {name: counts.received_frames for name, counts in streams.items()} == {
+    assert {name: counts.received.frames for name, counts in streams.items()} == {
         name: sent - frames for name, frames in lost.items()
     }
     for name, counts in streams.items():
@@ -142,7 +142,13 @@ def assert_exact(result: TrialResult, lost: dict[str, int], counted: dict[str, i
 
 
 def nothing_else(one: StreamCounts) -> bool:
-    beside = one.foreign_frames, one.duplicate_frames, one.unexplained_frames, one.late_frames, one.reordered_frames
+    beside = (
+        one.foreign_frames,
+        one.received.duplicates,
+        one.unexplained_frames,
+        one.received.late,
+        one.received.reordered,
+    )
     return beside == (0, 0, 0, 0, 0) and one.capture_dropped_frames == 0
 
 

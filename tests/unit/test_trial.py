@@ -358,7 +358,7 @@ def test_a_load_that_was_not_there_all_the_time_is_a_reason_and_is_ended(tmp_pat
     result = run_trial(setup, planned_trial(lab, wanted, ("s1",)), Recording(tmp_path), 1)
     assert [reason.detail for reason in result.reasons if reason.kind is ReasonKind.NEIGHBOUR_LOAD_FAILED] == said_of_it
     assert result.verdict is (Verdict.INVALID if said_of_it else Verdict.VALID)
-    assert result.streams[0].sent_frames == sent
+    assert result.streams[0].sent.frames == sent
     assert load.stopped >= 1
 
 
@@ -408,8 +408,8 @@ def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
     ((kind, _, detail),) = reported(result)
     assert (kind, detail.partition(" s:")[0]) == (ReasonKind.CLOCK_SET, "the clock was set by -3.200000")
     (counts,) = result.streams
-    assert (counts.received_frames, counts.delay) == (1000, None)
-    assert counts.delay_refused == "the clock was set by -3.200000 s during the trial"
+    assert (counts.received.frames, counts.received.delay) == (1000, None)
+    assert counts.received.no_delay == "the clock was set by -3.200000 s during the trial"
 
 
 def far(set_by_ns: int, own: bool = False) -> FakeSetup:
