@@ -191,10 +191,10 @@ def test_what_is_redirected_both_ways_the_links_count(how, tmp_path):
 def test_flush_frames_that_are_redirected_to_the_other_sink_do_no_harm(tmp_path):
     result, _ = both_measured({"kind": "raw", "forward": "tc"}, profile(sink="tcpdump"), tmp_path)
     for counts in result.streams:
-        assert counts.received_frames == SENT
+        assert counts.received.frames == SENT
         assert nothing_else(counts), counts
-        assert counts.control_frames == 0
-        assert counts.delay is not None
+        assert counts.received.control == 0
+        assert counts.received.delay is not None
 
 
 @pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
@@ -241,7 +241,7 @@ def test_sources_and_sinks_of_the_kernel_share_nics_with_rings_at_both_ends(load
         placed = {loss.place: loss.frames for loss in counts.lost_at}
         rings_lost = placed.pop("ingress NIC (receive ring full)", 0)
         came_in = counted[f"{counts.stream}-in"]
-        assert counts.sent_frames == came_in + rings_lost
+        assert counts.sent.frames == came_in + rings_lost
         assert placed.pop("bridge (nft drop rule)", 0) == DropRule(k=k, n=n).of(came_in)
         assert counts.unexplained_frames == 0
         assert counts.foreign_frames == 0

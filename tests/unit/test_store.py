@@ -416,7 +416,7 @@ def test_where_nothing_can_be_written_a_store_is_read_and_not_opened_for_writing
     try:
         with get_context("fork").Pool(1, become_nobody) as somebody:
             if how == Store.read:
-                assert somebody.apply(read, (path,))[0].streams[0].received_frames == 993
+                assert somebody.apply(read, (path,))[0].streams[0].received.frames == 993
             else:
                 with pytest.raises(UsageError, match="attempt to write a readonly database"):
                     somebody.apply(how, (path,))
