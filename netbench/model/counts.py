@@ -69,21 +69,16 @@ class SizeCounts:
 class StreamCounts:
     """The counts of one stream of one trial.
 
-    Frames are integers; `None` means unknown. `sent` and `received` are the reports of the source and the sink. Of
-    these, only the fields that are stored are set (`stored_counts.py`). Throughput is that of the window; all else is
-    of the whole trial, warm-up included. `lost_at` locates the loss; `unexplained_frames` are those that no counter
-    explains. `capture_dropped_frames` are frames of the stream that the capture itself dropped: the tester's loss, not
-    the UUT's. `foreign_frames` are those on its path that are neither its own, nor late, nor protocol frames.
-    `overcounted_frames` is by how much counters of drops exceed the loss: they counted foreign frames as well.
+    Frames are integers; `None` means unknown. Of `sent` and `received`, only the stored fields are set (see
+    `stored_counts.py`). In these, delays and order that do not describe the UUT are unknown: `received.no_delay` and
+    `order_refused` are the reasons. `received.last_missing` counts from 0, the first frame of the trial.
 
-    In `received`, `delay` is one-way, from source to sink, of each frame's first copy; `ipdv` the magnitude of the
-    difference between the delays of two frames with consecutive numbers that both arrived (RFC 5481, section 4.1). Both
-    are None where `no_delay` is the reason why. `clock_offset` is the error that the clock of the captures adds to each
-    delay. `last_missing` counts from 0, the first frame of the trial. The order is unknown where `order_refused` is the
-    reason why.
-
-    `by_size` exists for mixes only, the smallest size first. `source_clock` is the clock of the source's machine, by
-    which it sent, minus the controller's; None is unknown.
+    Throughput is that of the window; all else is of the whole trial, warm-up included. `lost_at` locates the loss;
+    `unexplained_frames` are those that no counter explains. `capture_dropped_frames` are frames of the stream that the
+    capture itself dropped: the tester's loss, not the UUT's. `foreign_frames` are frames on its path that are neither
+    its own, nor late, nor protocol frames. `overcounted_frames` is by how much counters of drops exceed the loss: they
+    counted foreign frames as well. `by_size` exists for mixes only, the smallest size first. `source_clock` is the
+    clock of the source's machine, by which it sent, minus the controller's; None is unknown.
     """
 
     stream: str
@@ -158,11 +153,6 @@ class StreamCounts:
             frame_size,
             {counts.size: counts.window_frames if in_window else counts.received_frames for counts in self.by_size},
         )
-
-    @property
-    def buffered_frames(self) -> int | None:
-        """Frames that were in queues when sending ended; None where the sink does not record arrival times."""
-        return None if self.received.window is None else self.received.window.buffered_frames
 
     @property
     def throughput_fps(self) -> float | None:

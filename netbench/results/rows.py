@@ -414,7 +414,7 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
     _column("reordering_extent_mean_frames", float, "counts.received.reordering_extent.mean"),
     _column("reordering_extent_max_frames", int, "counts.received.reordering_extent.largest"),
     _column("window_s", float, "counts.received.window.seconds"),
-    *_columns(int, "counts", window_frames="received.window.frames", buffered_frames="buffered_frames"),
+    *_columns(int, "counts.received.window", window_frames="frames", buffered_frames="buffered_frames"),
     *_columns(str, "ends.source", source="kind", source_details="details"),
     *_columns(str, "ends.sink", sink="kind", sink_details="details"),
     _column("order_refused", str, "counts.order_refused"),

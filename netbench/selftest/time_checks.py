@@ -92,9 +92,7 @@ def judge_own_delay(result: TrialResult) -> SelftestCheck:
     name, truth = "delay without a UUT", "captures and frames stamped by one clock"
     offsets = [counts.received.clock_offset for counts in result.streams]
     delays = [counts.received.delay for counts in result.streams]
-    refused = "; ".join(
-        dict.fromkeys(counts.received.no_delay for counts in result.streams if counts.received.no_delay)
-    )
+    refused = "; ".join(dict.fromkeys(filter(None, (counts.received.no_delay for counts in result.streams))))
     if any(offset is not None and offset.differs for offset in offsets):
         return SelftestCheck(
             name=name, uut=result.spec.uut, truth=truth, measured="another", passed=False, detail=refused

@@ -60,12 +60,7 @@ def greatest_time(group: Group, spread: ReadSpread, time: ReadTime) -> float | N
 
 def clock_bound(group: Group) -> int | None:
     """Return the largest clock error of any delay of the valid trials, in ns; None if it is unknown for any of them."""
-    known = [
-        counts
-        for trial in group.valid
-        for counts in trial.streams
-        if counts is not None and counts.received.delay is not None
-    ]
+    known = [counts for trial in group.valid for counts in trial.streams if counts and counts.received.delay]
     bounds = [counts.received.clock_offset.bound_ns for counts in known if counts.received.clock_offset is not None]
     return max(bounds) if bounds and len(bounds) == len(known) else None
 

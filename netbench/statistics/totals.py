@@ -67,7 +67,7 @@ class Totals:
         lambda counts: counts.lost_frames, "Frames sent that neither arrived nor were dropped by the capture."
     )
     buffered_frames = Sum(
-        lambda counts: counts.buffered_frames,
+        lambda counts: None if counts.received.window is None else counts.received.window.buffered_frames,
         "Frames that were still in queues when sending ended, and arrived afterwards.",
     )
 
