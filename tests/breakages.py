@@ -148,4 +148,4 @@ def _summary(result: TrialResult) -> Outcome:
     (counts,) = result.streams
     assert counts.lost_frames == sum(loss.frames for loss in counts.lost_at) + (counts.unexplained_frames or 0)
     places = {loss.place: loss.frames for loss in counts.lost_at}
-    return counts.sent_frames, places, counts.unexplained_frames, tuple(reason.kind for reason in result.reasons)
+    return counts.sent.frames, places, counts.unexplained_frames, tuple(reason.kind for reason in result.reasons)

@@ -58,7 +58,7 @@ class CampaignRecord:
         self.store.add(result)
         spec = result.spec
         if any(
-            counts.intended_frames is not None and counts.sent_frames < counts.intended_frames * (1 - spec.tolerance)
+            counts.intended_frames is not None and counts.sent.frames < counts.intended_frames * (1 - spec.tolerance)
             for guest in result.neighbours
             for counts in guest.streams
         ):
@@ -91,7 +91,7 @@ class CampaignRecord:
     def _note_senders(self, result: TrialResult, key: str) -> None:
         """Rejudge the trials whose frames arrived late, and record the source addresses of this trial under its key."""
         for counts in (counts for guest in result.guests for counts in guest.streams):
-            for address, frames in counts.late_from.items():
+            for address, frames in counts.received.late_from.items():
                 self._rejudge(self.sent_from.get((counts.stream, address)), counts.stream, frames, result)
             self.sent_from[counts.stream, counts.source_address] = key
 

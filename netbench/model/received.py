@@ -39,9 +39,10 @@ class Received:
     `window` is None for a sink without arrival times of single frames: then throughput is that of all received frames.
     `by_size` has the sizes of a mix, empty where they are unknown.
     Loss runs lie within the sent numbers, as does `last_missing`, the highest that never arrived. Reordering is that of
-    RFC 4737. Delay and its variation are as in StreamCounts. `clock_offset` is the error that the sink's clock adds to
-    each delay, and `no_delay` is the reason if delays are unknown. `software_delay` is the measurement of a tester's
-    own software instead.
+    RFC 4737. `delay` is one-way, of each frame's first copy. `ipdv` is the magnitude of the difference between the
+    delays of two frames with consecutive numbers that both arrived (RFC 5481, section 4.1). `clock_offset` is the error
+    that the sink's clock adds to each delay, and `no_delay` is the reason if delays are unknown. `software_delay` is
+    the coarse measurement of some frames by a tester's own software instead.
 
     `by_ring`: at the end of a veth pair, the sink makes its NIC receive from a ring. Frames that do not fit into the
     ring are the tester's loss as well; the kernel counts them as dropped by the other end.

@@ -13,6 +13,7 @@ from netbench.model.fields import LoadField, alike
 from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause
 from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
+from netbench.model.stored_counts import CountsField
 from netbench.model.tester import Disturbance, StreamEnds
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
@@ -195,7 +196,7 @@ class GuestResult:
     """
 
     name: str
-    streams: tuple[StreamCounts, ...] = ()
+    streams: tuple[CountsField, ...] = ()
     counters: tuple[PointCount, ...] = ()  # those that do not separate streams
     cpu_s: dict[str, float] = field(default_factory=dict)
 

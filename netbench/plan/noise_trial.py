@@ -60,8 +60,8 @@ def came_out_fps(result: TrialResult) -> float | None:
     if any(reason.kind in (ReasonKind.TESTER_DISTURBED, ReasonKind.UUT_FAILED) for reason in result.reasons):
         return None
     rates = [
-        (counts.received_frames + (counts.capture_dropped_frames or 0)) / counts.duration_s
+        (counts.received.frames + (counts.capture_dropped_frames or 0)) / counts.sent.duration_s
         for counts in result.streams
-        if counts.received_frames is not None and counts.duration_s > 0
+        if counts.received.frames is not None and counts.sent.duration_s > 0
     ]
     return sum(rates) if rates and len(rates) == len(result.spec.streams) else None

@@ -164,10 +164,10 @@ def _start_skew_us(row: StreamOfTrial) -> tuple[float | None, float | None]:
     Both are by the clocks of the sources' machines, and None if the clock of this source was not compared.
     """
     starts = {
-        counts.stream: (counts.first_sent_ns - counts.source_clock.middle_ns, counts.source_clock)
+        counts.stream: (counts.sent.first_ns - counts.source_clock.middle_ns, counts.source_clock)
         for guest in row.trial.guests
         for counts in guest.streams
-        if counts.first_sent_ns is not None and counts.source_clock is not None
+        if counts.sent.first_ns is not None and counts.source_clock is not None
     }
     if row.stream not in starts:
         return None, None
@@ -213,11 +213,11 @@ def _memory_mib(row: StreamOfTrial) -> float | None:
 
 
 def _away_s(row: StreamOfTrial) -> float | None:
-    return row.counts.away_s if row.counts and row.counts.link_s is not None else None
+    return row.counts.sent.away_s if row.counts and row.counts.sent.link_s is not None else None
 
 
 def _software_delay_classes(row: StreamOfTrial) -> str | None:
-    delay = row.counts.software_delay if row.counts else None
+    delay = row.counts.received.software_delay if row.counts else None
     if delay is None:
         return None
     return ";".join(f"{delays.from_us}-{delays.below_us}={delays.frames}" for delays in delay.classes)
@@ -247,7 +247,7 @@ def _without_outliers(group: Group) -> float | None:
 
 
 def _value(path: str) -> Callable[[Any], Any]:
-    """Return a function that follows the attributes of a path such as `counts.window.frames`; None if one is None."""
+    """Return a function that follows the attributes of a path such as `counts.sent.frames`; None if one is None."""
     names = path.split(".")
 
     def read(value: object) -> Any:  # noqa: ANN401 - the type of the last attribute
@@ -293,11 +293,12 @@ def _microseconds(name: str, path: str) -> ExportColumn[StreamOfTrial]:
     return ExportColumn(name, float, lambda row: None if (ns := nanoseconds(row)) is None else ns / 1000)
 
 
-def _spread(name: str, *statistics: str) -> list[ExportColumn[StreamOfTrial]]:
+def _spread(path: str, *statistics: str) -> list[ExportColumn[StreamOfTrial]]:
     """Return columns of a Spread of StreamCounts."""
+    name = path.split(".")[-1]
     attributes = {"min": "smallest", "max": "largest"}
     return [
-        _microseconds(f"{name}_{statistic}_us", f"counts.{name}.{attributes.get(statistic, statistic)}_ns")
+        _microseconds(f"{name}_{statistic}_us", f"counts.{path}.{attributes.get(statistic, statistic)}_ns")
         for statistic in statistics
     ]
 
@@ -370,9 +371,11 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
     ExportColumn("frame_size", int, lambda row: _one_size(row.frame_size)),
     _column("repetition", int, "trial.spec.repetition"),
     _column("intended_fps", float, "counts.intended_fps"),
-    *_columns(int, "counts", "sent_frames", "unsent_frames", "received_frames", "lost_frames", "duplicate_frames"),
-    *_columns(int, "counts", "reordered_frames", "capture_dropped_frames", "unexplained_frames"),
-    *_columns(float, "counts", "loss_ratio", "duration_s"),
+    *_columns(int, "counts", sent_frames="sent.frames", unsent_frames="unsent_frames"),
+    *_columns(int, "counts", received_frames="received.frames", lost_frames="lost_frames"),
+    *_columns(int, "counts.received", duplicate_frames="duplicates", reordered_frames="reordered"),
+    *_columns(int, "counts", "capture_dropped_frames", "unexplained_frames"),
+    *_columns(float, "counts", loss_ratio="loss_ratio", duration_s="sent.duration_s"),
     _bandwidth("offered_mbps", l1_mbps, "offered_fps", StreamCounts.offered_bytes),
     _bandwidth("throughput_mbps", l1_mbps, "throughput_fps", StreamCounts.throughput_bytes),
     _bandwidth("offered_l2_mbps", l2_mbps, "offered_fps", StreamCounts.offered_bytes),
@@ -384,11 +387,13 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
     _column("started_ns", int, "trial.started_ns"),
     _bandwidth("intended_mbps", l1_mbps, "intended_fps"),
     *_columns(float, "counts", "offered_fps", "throughput_fps"),
-    *_columns(int, "counts", "foreign_frames", "loss_runs", "longest_loss_run_frames", "last_missing_frame"),
-    *_columns(int, "counts", "generator_errors", "max_burst_frames"),
-    _column("max_lateness_s", float, "counts.max_lateness_s"),
+    _column("foreign_frames", int, "counts.foreign_frames"),
+    *_columns(int, "counts.received", loss_runs="loss_runs", longest_loss_run_frames="longest_loss_run"),
+    _column("last_missing_frame", int, "counts.received.last_missing"),
+    *_columns(int, "counts.sent", generator_errors="errors", max_burst_frames="max_burst_frames"),
+    _column("max_lateness_s", float, "counts.sent.max_lateness_s"),
     _list("lost_at", "counts.lost_at", lambda loss: f"{loss.place}={loss.frames}"),
-    *_spread("delay", "min", "median", "max"),
+    *_spread("received.delay", "min", "median", "max"),
     _cpu("guest"),
     _cpu("host"),
     ExportColumn("guest", str, lambda row: "" if row.of_victim else row.guest.name),
@@ -399,25 +404,25 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
     _cpu(LOAD),
     ExportColumn("observed_s", float, lambda row: observed_s(row.trial)),
     ExportColumn("neighbours_cpu", str, _neighbours_cpu),
-    *_spread("delay", "mean", "p90", "p99", "p999"),
+    *_spread("received.delay", "mean", "p90", "p99", "p999"),
     *_spread("pdv", "median", "p99", "p999", "max"),
-    *_spread("ipdv", "median", "mean", "p99", "p999", "max"),
-    _column("delay_refused", str, "counts.delay_refused"),
-    _list("loss_run_lengths", "counts.loss_run_lengths", lambda length: f"{length.from_frames}={length.runs}"),
+    *_spread("received.ipdv", "median", "mean", "p99", "p999", "max"),
+    _column("delay_refused", str, "counts.received.no_delay"),
+    _list("loss_run_lengths", "counts.received.loss_run_lengths", lambda length: f"{length.from_frames}={length.runs}"),
     _column("reordered_ratio", float, "counts.reordered_ratio"),
-    _column("reordering_extent_median_frames", int, "counts.reordering_extent_median_frames"),
-    _column("reordering_extent_mean_frames", float, "counts.reordering_extent_mean_frames"),
-    _column("reordering_extent_max_frames", int, "counts.reordering_extent_max_frames"),
-    _column("window_s", float, "counts.window.seconds"),
-    *_columns(int, "counts", window_frames="window.frames", buffered_frames="buffered_frames"),
+    _column("reordering_extent_median_frames", int, "counts.received.reordering_extent.median"),
+    _column("reordering_extent_mean_frames", float, "counts.received.reordering_extent.mean"),
+    _column("reordering_extent_max_frames", int, "counts.received.reordering_extent.largest"),
+    _column("window_s", float, "counts.received.window.seconds"),
+    *_columns(int, "counts.received.window", window_frames="frames", buffered_frames="buffered_frames"),
     *_columns(str, "ends.source", source="kind", source_details="details"),
     *_columns(str, "ends.sink", sink="kind", sink_details="details"),
     _column("order_refused", str, "counts.order_refused"),
-    *_columns(int, "counts", "late_frames", "control_frames"),
+    *_columns(int, "counts.received", late_frames="late", control_frames="control"),
     ExportColumn("thrown_away", str, _discarded_attempts),
-    _microseconds("clock_bound_us", "counts.clock_offset.bound_ns"),
+    _microseconds("clock_bound_us", "counts.received.clock_offset.bound_ns"),
     _yes_no("saturated", lambda row: None if row.counts is None else row.stream in row.trial.saturated),
-    _column("link_held_s", float, "counts.link_s"),
+    _column("link_held_s", float, "counts.sent.link_s"),
     ExportColumn("source_away_s", float, _away_s),
     ExportColumn("virtualisation", str, lambda row: row.fact("virtualisation")),
     ExportColumn("cpu_emulated", str, _emulated),
@@ -433,12 +438,12 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
     _mix("trial_", "trial.spec.frame_size")[0],
     ExportColumn("start_skew_us", float, lambda row: _start_skew_us(row)[0]),
     ExportColumn("start_skew_bound_us", float, lambda row: _start_skew_us(row)[1]),
-    _column("software_delay_by", str, "counts.software_delay.measured_by"),
-    _column("software_delay_frames", int, "counts.software_delay.frames"),
-    _column("software_delay_min_us", float, "counts.software_delay.smallest_us"),
-    _column("software_delay_mean_us", float, "counts.software_delay.smoothed_mean_us"),
-    _column("software_delay_max_us", float, "counts.software_delay.largest_us"),
-    _column("software_delay_jitter_us", float, "counts.software_delay.jitter_us"),
+    _column("software_delay_by", str, "counts.received.software_delay.measured_by"),
+    _column("software_delay_frames", int, "counts.received.software_delay.frames"),
+    _column("software_delay_min_us", float, "counts.received.software_delay.smallest_us"),
+    _column("software_delay_mean_us", float, "counts.received.software_delay.smoothed_mean_us"),
+    _column("software_delay_max_us", float, "counts.received.software_delay.largest_us"),
+    _column("software_delay_jitter_us", float, "counts.received.software_delay.jitter_us"),
     ExportColumn("software_delay_classes", str, _software_delay_classes),
     *map(_wait, _ROLES),
     ExportColumn(

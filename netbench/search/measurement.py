@@ -45,7 +45,7 @@ _USUAL_LATENESS_S = 1e-3
 
 def unmeasured(result: TrialResult) -> str:
     """Return why a trial measured nothing at all, such as that the UUT did not come up; else empty."""
-    if failed(result) or any(counts.sent_frames for counts in result.streams):
+    if failed(result) or any(counts.sent.frames for counts in result.streams):
         return ""
     return str(result.reasons[0]) if result.reasons else "nothing was sent"
 
@@ -66,7 +66,7 @@ def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()
     the offered load counts. An invalid trial shows that the tester cannot offer this load, unless the UUT failed.
     """
     streams, spec, failure = result.streams, result.spec, failed(result)
-    offered = sum(counts.sent_frames for counts in streams)
+    offered = sum(counts.sent.frames for counts in streams)
     lost = [counts.lost_frames for counts in streams if counts.lost_frames is not None]
     invalid = [reason for reason in result.reasons if reason.kind.verdict is Verdict.INVALID]
     limits: list[str] = []
@@ -85,7 +85,7 @@ def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()
     else:
         intended = sum(_intended(counts, result.is_saturated, width) for counts in streams)
         forwarded = offered - sum(max(0, frames) for frames in lost)
-    delays = [counts.delay for counts in streams if counts.delay is not None]
+    delays = [counts.received.delay for counts in streams if counts.received.delay is not None]
     throughputs = [counts.throughput_fps for counts in streams if counts.throughput_fps is not None]
     measured = Measured(
         duration_s=spec.duration_s,
@@ -94,7 +94,7 @@ def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()
         intended=intended,
         offered=offered,
         forwarded=forwarded,
-        buffered=sum(counts.window.buffered_frames for counts in streams if counts.window),
+        buffered=sum(counts.received.window.buffered_frames for counts in streams if counts.received.window),
         limited_by=limits[0] if limits else "",
         is_short=bool(limits and invalid) and invalid[0].kind is ReasonKind.OFFERED_OUT_OF_TOLERANCE,
         inconclusive=inconclusive,
@@ -102,9 +102,9 @@ def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()
         failed=failure,
         attempts=result.attempt,
         delay=max(delays, key=lambda delay: delay.median_ns or 0) if delays else None,
-        delay_refused=next((counts.delay_refused for counts in streams if counts.delay_refused), ""),
-        last_missing=_largest(counts.last_missing_frame for counts in streams),
-        longest_missing=_largest(counts.longest_loss_run_frames for counts in streams),
+        delay_refused=next((counts.received.no_delay for counts in streams if counts.received.no_delay), ""),
+        last_missing=_largest(counts.received.last_missing for counts in streams),
+        longest_missing=_largest(counts.received.longest_loss_run for counts in streams),
         silent_s=_largest(map(_silent_s, streams)),
         throughput_fps=fmean(throughputs) if throughputs and len(throughputs) == len(streams) else None,
         each=tuple(map(_searched_stream, streams)) if len(streams) > 1 else (),
@@ -120,9 +120,9 @@ def _shortfall(result: TrialResult, width: float) -> str:
     for counts in result.streams:
         intended = counts.intended_frames
         if intended and result.spec.catch_up is not None and not _pushed_back(counts, result.is_saturated, width):
-            short = 1 - counts.sent_frames / intended
+            short = 1 - counts.sent.frames / intended
             if short > width:
-                late = f"the source was up to {counts.max_lateness_s * 1e3:,.1f} ms late"
+                late = f"the source was up to {counts.sent.max_lateness_s * 1e3:,.1f} ms late"
                 return f"unsent: {short:.2%} of the frames of stream {counts.stream}; {late}"
     return ""
 
@@ -152,7 +152,7 @@ def _explanation(result: TrialResult, measured: Measured, goals: Sequence[Goal])
     )
     if not any(goal.is_met_by(explained) and not goal.is_met_by(measured) for goal in goals):
         return ""
-    cause, late_s = "late-source", max(counts.max_lateness_s for counts in result.streams)
+    cause, late_s = "late-source", max(counts.sent.max_lateness_s for counts in result.streams)
     if by_ingress > by_source:
         cause, late_s = "late-ingress", max(waits_s)
     if lost := measured.offered - measured.forwarded:
@@ -168,9 +168,9 @@ def _explanation(result: TrialResult, measured: Measured, goals: Sequence[Goal])
 
 def _late_frames(counts: StreamCounts, fps: float) -> int:
     """Return how many frames of a stream its source sent back to back after a delay; a queue may drop all of them."""
-    if counts.max_burst_frames <= _usual_burst(fps):
+    if counts.sent.max_burst_frames <= _usual_burst(fps):
         return 0
-    return max(counts.max_burst_frames, ceil(_lateness_s(counts) * fps))  # it may have caught up several times
+    return max(counts.sent.max_burst_frames, ceil(_lateness_s(counts) * fps))  # it may have caught up several times
 
 
 def _overdue_frames(counts: StreamCounts, fps: float) -> int:
@@ -186,34 +186,34 @@ def _usual_burst(fps: float) -> int:
 def _lateness_s(counts: StreamCounts) -> float:
     """Return by how much a source was late without backpressure by its link."""
     # A source that reports the time of backpressure also reports the time in which it did not run.
-    return counts.max_lateness_s if counts.link_s is None else counts.away_s
+    return counts.sent.max_lateness_s if counts.sent.link_s is None else counts.sent.away_s
 
 
 def _searched_stream(counts: StreamCounts) -> SearchedStream:
     lost = max(0, counts.lost_frames or 0)
-    return SearchedStream(counts.stream, counts.reverse_of, counts.sent_frames, lost, counts.duration_s)
+    return SearchedStream(counts.stream, counts.reverse_of, counts.sent.frames, lost, counts.sent.duration_s)
 
 
 def _intended(counts: StreamCounts, saturated: bool, width: float) -> int:
     """Return the intended frames in the time that sending took, or the sent frames if the link was not the limit."""
     if counts.intended_fps is None:
-        return counts.sent_frames
-    intended = max(counts.intended_frames or 0, round(counts.intended_fps * counts.duration_s))
-    is_short = intended - counts.sent_frames > width / 2 * intended
-    return intended if saturated or (is_short and _pushed_back(counts, saturated, width)) else counts.sent_frames
+        return counts.sent.frames
+    intended = max(counts.intended_frames or 0, round(counts.intended_fps * counts.sent.duration_s))
+    is_short = intended - counts.sent.frames > width / 2 * intended
+    return intended if saturated or (is_short and _pushed_back(counts, saturated, width)) else counts.sent.frames
 
 
 def _pushed_back(counts: StreamCounts, saturated: bool, width: float) -> bool:
     """Return True if backpressure by the link is the reason why frames were not sent in time."""
-    return saturated or (counts.link_s or 0.0) > width / 2 * counts.duration_s
+    return saturated or (counts.sent.link_s or 0.0) > width / 2 * counts.sent.duration_s
 
 
 def _silent_s(counts: StreamCounts) -> float | None:
-    if counts.last_sent_ns is None:
+    if counts.sent.last_ns is None:
         return None
-    if counts.last_received_ns is None:
-        return counts.duration_s
-    return max(0, counts.last_sent_ns - counts.last_received_ns) / 1e9
+    if counts.received.last_ns is None:
+        return counts.sent.duration_s
+    return max(0, counts.sent.last_ns - counts.received.last_ns) / 1e9
 
 
 def _largest(values: Iterable[Number | None]) -> Number | None:

@@ -90,7 +90,7 @@ def judge_forwarder(
     one: ForwarderCase, result: TrialResult, counts: StreamCounts, held: ForwarderDelays | None
 ) -> SelftestCheck:
     """Compare a trial's results for one stream with the truth; `held` is the log of a forwarder that delays."""
-    impairments, sent = one.impairments, counts.sent_frames
+    impairments, sent = one.impairments, counts.sent.frames
     kinds = {reason.kind for reason in result.reasons}
     problem = "" if kinds == one.expected else complaints(result) or f"no word of {_words(one.expected)}"
     if counts.lost_frames != 0:
@@ -100,10 +100,10 @@ def judge_forwarder(
     if impairments.late:
         extents = impairments.late.extents(sent)
         truth = {"reordered": len(extents), "overtaken by up to": max(extents, default=0)}
-        extent = counts.reordering_extent_max_frames
-        reported = {"reordered": counts.reordered_frames, "overtaken by up to": extent if extents else extent or 0}
+        extent = counts.received.reordering_extent.largest if counts.received.reordering_extent else None
+        reported = {"reordered": counts.received.reordered, "overtaken by up to": extent if extents else extent or 0}
     elif impairments.duplicate:
-        truth, reported = {"duplicates": impairments.duplicate.of(sent)}, {"duplicates": counts.duplicate_frames}
+        truth, reported = {"duplicates": impairments.duplicate.of(sent)}, {"duplicates": counts.received.duplicates}
     else:
         assert impairments.foreign
         truth, reported = {"foreign": impairments.foreign.of(sent)}, {"foreign": counts.foreign_frames}
@@ -121,9 +121,9 @@ def judge_forwarder(
 
 def judge_delay(uut: str, counts: StreamCounts, held_ns: int | None, bound_ns: int, problem: str) -> SelftestCheck:
     """Check that the median one-way delay exceeds the median time in the forwarder by at most `bound_ns`."""
-    median_ns = counts.delay.median_ns if counts.delay else None
+    median_ns = counts.received.delay.median_ns if counts.received.delay else None
     if held_ns is None or median_ns is None:
-        why = counts.delay_refused or "there is no delay"
+        why = counts.received.no_delay or "there is no delay"
         return SelftestCheck(
             name="added delay, median", uut=uut, measured="unknown", passed=False, detail=problem or why
         )

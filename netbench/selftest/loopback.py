@@ -24,8 +24,9 @@ from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.selftest.time_checks import judge_own_delay
-from netbench.selftest.trials import Pattern, Tester, complaints, total
+from netbench.selftest.trials import Pattern, Tester, complaints
 from netbench.signals import shielded
+from netbench.statistics.totals import summed
 from netbench.trial.loss_attribution import RING_FULL
 from netbench.uut.base import ActiveGuest
 
@@ -204,11 +205,12 @@ def judge_capture(program: str, idle: TrialResult, burst: TrialResult) -> Selfte
 
     `program` is the program of the sinks; empty: none. Frames lost to a full ring in front never reached them.
     """
-    sent, received = total(burst, "sent_frames"), total(burst, "received_frames")
+    sent = summed(burst.streams, lambda counts: counts.sent.frames)
+    received = summed(burst.streams, lambda counts: counts.received.frames)
     by_ring = sum(map(_lost_by_ring, burst.streams))
     came = (sent or 0) - by_ring
-    dropped = total(burst, "capture_dropped_frames")
-    took_s = max((counts.duration_s for counts in burst.streams), default=0.0)
+    dropped = summed(burst.streams, lambda counts: counts.capture_dropped_frames)
+    took_s = max((counts.sent.duration_s for counts in burst.streams), default=0.0)
     lag_s = burst.steps_s["drain"] - idle.steps_s["drain"]
     most_s = _LAG_PART * took_s + _LAG_S
     kinds = {ReasonKind.TESTER_DROPPED} if by_ring and came == received else set()
@@ -260,7 +262,7 @@ class CeilingSearch(Schedule):
         last = list(results.values())[-1]
         if last.spec.load.kind is LoadKind.FRAME_RATE and _is_clean(last):
             return last.spec.load.value, ""
-        return None, complaints(last) or f"{total(last, 'lost_frames')} frames were lost"
+        return None, complaints(last) or f"{summed(last.streams, lambda counts: counts.lost_frames)} frames were lost"
 
     def _trial(self, index: int, load: Load) -> TrialSpec:
         (uut,), (scenario,), (frame_size,) = self.plan.uuts, self.plan.scenarios, self.plan.profile.frame_sizes
@@ -270,7 +272,7 @@ class CeilingSearch(Schedule):
 def _passed_fps(counts: StreamCounts) -> float:
     """Return the offered rate in frames/s, without the frames lost to a full ring."""
     lost = _lost_by_ring(counts)
-    return (counts.offered_fps or 0.0) * (1 - lost / counts.sent_frames if counts.sent_frames else 1)
+    return (counts.offered_fps or 0.0) * (1 - lost / counts.sent.frames if counts.sent.frames else 1)
 
 
 def _lost_by_ring(counts: StreamCounts) -> int:
@@ -278,7 +280,8 @@ def _lost_by_ring(counts: StreamCounts) -> int:
 
 
 def _is_clean(result: TrialResult) -> bool:
-    return result.verdict is Verdict.VALID and not result.is_saturated and total(result, "lost_frames") == 0
+    lost = summed(result.streams, lambda counts: counts.lost_frames)
+    return result.verdict is Verdict.VALID and not result.is_saturated and lost == 0
 
 
 def _pattern(streams: int, frame_size: int, load: Load) -> Pattern:

@@ -14,7 +14,8 @@ from netbench.model.topology import Topology
 from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
-from netbench.selftest.trials import Tester, complaints, lost_at, total
+from netbench.selftest.trials import Tester, complaints, lost_at
+from netbench.statistics.totals import summed
 from netbench.testbed.testbed import Testbed
 from netbench.uut.base import ActiveGuest
 from netbench.uut.reference import DROP_RULE, DropRule, Limit, ReferenceOptions
@@ -147,7 +148,7 @@ def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Sel
         {f"{point} ({DROP_RULE})": truth} if truth else {} for point, truth in zip(points, truths, strict=True)
     ]
     place = " and ".join(f"{point} ({DROP_RULE})" for point in dict.fromkeys(points))
-    lost = total(result, "lost_frames")
+    lost = summed(result.streams, lambda counts: counts.lost_frames)
     known = None not in truths and lost is not None and bool(truths)
     off = sum(abs((frames or 0) - (truth or 0)) for frames, truth in zip(measured, truths, strict=True))
     implausible = [why for counts in result.streams for why in _implausible(options, counts)]
@@ -192,20 +193,20 @@ def _lost_of(truths: Sequence[int | None], points: Sequence[str]) -> str:
 def _truth(options: ReferenceOptions, counts: StreamCounts) -> int | None:
     truth = _of(options, counts)
     if isinstance(truth, DropRule) and not truth.random:
-        return truth.of(counts.sent_frames)
+        return truth.of(counts.sent.frames)
     rule = options.point_of(truth), DROP_RULE
     return next((counter.grew for counter in counts.counters if (counter.point, counter.counter) == rule), None)
 
 
 def _implausible(options: ReferenceOptions, counts: StreamCounts) -> Iterator[str]:
     """Yield the reasons why the rule's counter cannot be true either."""
-    truth, dropped, sent = _of(options, counts), _truth(options, counts), counts.sent_frames
+    truth, dropped, sent = _of(options, counts), _truth(options, counts), counts.sent.frames
     if dropped is None:
         yield "the rule's counter could not be read"
     elif not isinstance(truth, DropRule):
-        passed, most = sent - dropped, truth.most_passed(counts.duration_s)
+        passed, most = sent - dropped, truth.most_passed(counts.sent.duration_s)
         if passed > most:
-            yield f"{passed:,} frames passed a limit that lets at most {most:,} pass in {counts.duration_s:.3f} s"
+            yield f"{passed:,} frames passed a limit that lets at most {most:,} pass in {counts.sent.duration_s:.3f} s"
     elif truth.random:
         share = truth.k / truth.n
         expected, deviation = sent * share, sqrt(sent * share * (1 - share))
@@ -223,7 +224,7 @@ def _lost_at(result: TrialResult) -> str:
     for counts in result.streams:
         for place, frames in lost_at(counts).items():
             found[place] = found.get(place, 0) + frames
-    unexplained = total(result, "unexplained_frames")
+    unexplained = summed(result.streams, lambda counts: counts.unexplained_frames)
     if unexplained:
         found["explained by no counter"] = unexplained
     return ", ".join(f"{frames:,} at {place}" for place, frames in found.items()) or "nothing lost"

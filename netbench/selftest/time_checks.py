@@ -75,7 +75,7 @@ def check_pacing(name: str, tester: Tester, active: ActiveGuest) -> Iterator[Sel
     """Check that sources keep a modest rate within the usual tolerance; one valid trial of a few is enough."""
     result = tester.measure(active, name, tester.modest(), strict=True)
     off = max((abs((counts.offered_fps or 0.0) / tester.fps - 1) for counts in result.streams), default=1.0)
-    late_s = max((counts.max_lateness_s for counts in result.streams), default=0.0)
+    late_s = max((counts.sent.max_lateness_s for counts in result.streams), default=0.0)
     yield SelftestCheck(
         name="pace of a source",
         uut=name,
@@ -90,9 +90,9 @@ def check_pacing(name: str, tester: Tester, active: ActiveGuest) -> Iterator[Sel
 def judge_own_delay(result: TrialResult) -> SelftestCheck:
     """Check that one clock stamps both ends, by a trial without a UUT; measure source and sink's part of delays."""
     name, truth = "delay without a UUT", "captures and frames stamped by one clock"
-    offsets = [counts.clock_offset for counts in result.streams]
-    delays = [counts.delay for counts in result.streams]
-    refused = "; ".join(dict.fromkeys(counts.delay_refused for counts in result.streams if counts.delay_refused))
+    offsets = [counts.received.clock_offset for counts in result.streams]
+    delays = [counts.received.delay for counts in result.streams]
+    refused = "; ".join(dict.fromkeys(filter(None, (counts.received.no_delay for counts in result.streams))))
     if any(offset is not None and offset.differs for offset in offsets):
         return SelftestCheck(
             name=name, uut=result.spec.uut, truth=truth, measured="another", passed=False, detail=refused

@@ -124,12 +124,6 @@ def with_uuts(topology: Topology, uuts: Sequence[UutSpec]) -> Topology:
     return topology.model_copy(update={"uuts": tuple(uuts), "neighbours": ()})
 
 
-def total(result: TrialResult, field: str) -> int | None:
-    """Return the sum of a count over the streams; None when one of them is unknown or there are none."""
-    values = [getattr(counts, field) for counts in result.streams]
-    return sum(values) if values and None not in values else None
-
-
 def lost_at(counts: StreamCounts) -> dict[str, int]:
     """Return the frames lost, by place."""
     return {loss.place: loss.frames for loss in counts.lost_at}

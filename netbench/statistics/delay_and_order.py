@@ -18,7 +18,7 @@ ReadTime = Callable[[Spread], float | None]
 
 def delay_of(counts: StreamCounts) -> Spread | None:
     """Return the one-way delay of a stream."""
-    return counts.delay
+    return counts.received.delay
 
 
 def pdv_of(counts: StreamCounts) -> Spread | None:
@@ -28,7 +28,7 @@ def pdv_of(counts: StreamCounts) -> Spread | None:
 
 def ipdv_of(counts: StreamCounts) -> Spread | None:
     """Return the delay variation of a stream from frame to frame (IPDV)."""
-    return counts.ipdv
+    return counts.received.ipdv
 
 
 def time_of(counts: StreamCounts | None, spread: ReadSpread, time: ReadTime) -> float | None:
@@ -60,16 +60,14 @@ def greatest_time(group: Group, spread: ReadSpread, time: ReadTime) -> float | N
 
 def clock_bound(group: Group) -> int | None:
     """Return the largest clock error of any delay of the valid trials, in ns; None if it is unknown for any of them."""
-    known = [
-        counts for trial in group.valid for counts in trial.streams if counts is not None and counts.delay is not None
-    ]
-    bounds = [counts.clock_offset.bound_ns for counts in known if counts.clock_offset is not None]
+    known = [counts for trial in group.valid for counts in trial.streams if counts and counts.received.delay]
+    bounds = [counts.received.clock_offset.bound_ns for counts in known if counts.received.clock_offset is not None]
     return max(bounds) if bounds and len(bounds) == len(known) else None
 
 
 def refusals(trials: Iterable[TrialResult]) -> dict[str, int]:
     """Return the number of streams of these trials without delays, by reason."""
-    return Counter(counts.delay_refused for trial in trials for counts in trial.streams if counts.delay_refused)
+    return Counter(counts.received.no_delay for trial in trials for counts in trial.streams if counts.received.no_delay)
 
 
 def _of_trial(streams: Iterable[StreamCounts | None], spread: ReadSpread, time: ReadTime) -> float | None:
@@ -111,24 +109,24 @@ def order_refusals(trials: Iterable[TrialResult]) -> dict[str, int]:
 
 def order_of(trials: Iterable[TrialResult]) -> FrameOrder | None:
     """Return the order of frames in some trials; None if no stream has distinguishable frames."""
-    known = [counts for trial in trials for counts in trial.streams if counts.duplicate_frames is not None]
+    known = [counts for trial in trials for counts in trial.streams if counts.received.duplicates is not None]
     if not known:
         return None
     lengths: Counter[int] = Counter()
     for counts in known:
-        for run_class in counts.loss_run_lengths:
+        for run_class in counts.received.loss_run_lengths:
             lengths[run_class.from_frames] += run_class.runs
-    in_order = [counts for counts in known if counts.reordered_frames is not None]
-    reordered = sum(counts.reordered_frames or 0 for counts in in_order) if in_order else None
-    extents = [counts.reordering_extent_max_frames for counts in known]
+    in_order = [counts for counts in known if counts.received.reordered is not None]
+    reordered = sum(counts.received.reordered or 0 for counts in in_order) if in_order else None
+    extents = [counts.received.reordering_extent.largest for counts in known if counts.received.reordering_extent]
     return FrameOrder(
-        received=sum(counts.received_frames or 0 for counts in known),
-        duplicates=sum(counts.duplicate_frames or 0 for counts in known),
+        received=sum(counts.received.frames or 0 for counts in known),
+        duplicates=sum(counts.received.duplicates or 0 for counts in known),
         reordered=reordered,
-        reordered_ratio=ratio(reordered, sum(counts.received_frames or 0 for counts in in_order)),
-        extent_frames=max((extent for extent in extents if extent is not None), default=None),
-        loss_runs=sum(counts.loss_runs or 0 for counts in known),
-        longest_run_frames=max(counts.longest_loss_run_frames or 0 for counts in known),
+        reordered_ratio=ratio(reordered, sum(counts.received.frames or 0 for counts in in_order)),
+        extent_frames=max(extents, default=None),
+        loss_runs=sum(counts.received.loss_runs or 0 for counts in known),
+        longest_run_frames=max(counts.received.longest_loss_run or 0 for counts in known),
         run_lengths=tuple(sorted(lengths.items())),
     )
 

@@ -140,13 +140,13 @@ def outcome(trials: Iterable[TrialResult], *, guest: bool) -> FrameBalance:
     `guest`: whether their path runs through a guest.
     """
     trials = list(trials)
-    counted = [counts for trial in trials for counts in trial.streams if counts.received_frames is not None]
+    counted = [counts for trial in trials for counts in trial.streams if counts.received.frames is not None]
     places = lost_frames_by_place(trials)
     places[CAPTURE] = sum(counts.capture_dropped_frames or 0 for counts in counted)
     return FrameBalance(
         trials=len(trials),
-        sent=sum(counts.sent_frames for counts in counted),
-        received=sum(counts.received_frames or 0 for counts in counted),
+        sent=sum(counts.sent.frames for counts in counted),
+        received=sum(counts.received.frames or 0 for counts in counted),
         drops=tuple(
             PlaceLoss(place, side(place, guest=guest), places[place]) for place in sorted(places) if places[place]
         ),

@@ -60,14 +60,14 @@ class Totals:
     intended_frames = Sum(
         lambda counts: counts.intended_frames, "Frames to be sent; None for a `max` load, which intends no number."
     )
-    sent_frames = Sum(lambda counts: counts.sent_frames, "Frames sent.")
+    sent_frames = Sum(lambda counts: counts.sent.frames, "Frames sent.")
     unsent_frames = Sum(lambda counts: counts.unsent_frames, "Intended − sent; None for a `max` load.")
-    received_frames = Sum(lambda counts: counts.received_frames, "Distinct frames received.")
+    received_frames = Sum(lambda counts: counts.received.frames, "Distinct frames received.")
     lost_frames = Sum(
         lambda counts: counts.lost_frames, "Frames sent that neither arrived nor were dropped by the capture."
     )
     buffered_frames = Sum(
-        lambda counts: counts.buffered_frames,
+        lambda counts: None if counts.received.window is None else counts.received.window.buffered_frames,
         "Frames that were still in queues when sending ended, and arrived afterwards.",
     )
 

@@ -5,26 +5,18 @@ bound its loss. Frames that they do not explain are reported as unexplained.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
 from netbench.model.counts import PointCount, SizeCounts, StreamCounts
-from netbench.model.distributions import ClockOffset, Spread
+from netbench.model.distributions import ClockOffset
 from netbench.model.frame_mix import FrameMix
 from netbench.model.paths import Nic
 from netbench.model.points import CountingPoint
 from netbench.model.received import Received
+from netbench.model.stored_counts import counts_of, stored
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.loss_attribution import LossAttribution, losses
 from netbench.trial.observation import NicDelta, StreamObservation
-
-
-class OneWay(NamedTuple):
-    """Delay and its variation, as in StreamCounts; if they are unavailable, `refused` is the reason as text."""
-
-    delay: Spread | None
-    ipdv: Spread | None
-    clock_offset: ClockOffset | None
-    refused: str
 
 
 def accounts(trial: Sequence[StreamObservation]) -> dict[str, StreamCounts]:
@@ -35,61 +27,37 @@ def accounts(trial: Sequence[StreamObservation]) -> dict[str, StreamCounts]:
 
 def _account(evidence: StreamObservation, placed: LossAttribution) -> StreamCounts:
     sent, received = evidence.sent, evidence.received
-    timed = one_way(evidence)
     no_order = _no_order(sent, received)
-    extent = None if no_order else received.reordering_extent
     dropped = evidence.dropped_by_sink
     unexplained = None
     missing = None if received.frames is None else sent.frames - received.frames
     if missing is not None and (dropped is not None or missing <= 0) and evidence.counters_known:
         lost = missing - (dropped or 0)
         unexplained = lost - sum(loss.frames for loss in placed.losses)
-    return StreamCounts(
+    arrived = one_way(evidence)
+    if no_order:
+        arrived = replace(arrived, reordered=None, reordering_extent=None)
+    if arrived.last_missing is not None:
+        arrived = replace(arrived, last_missing=arrived.last_missing - sent.first_sequence)
+    counts = StreamCounts(
         stream=evidence.path.name,
         intended_fps=evidence.traffic.fps,
         intended_frames=evidence.traffic.frames,
-        sent_frames=sent.frames,
-        generator_errors=sent.errors,
-        duration_s=sent.duration_s,
-        first_sent_ns=sent.first_ns,
-        last_sent_ns=sent.last_ns,
-        max_burst_frames=sent.max_burst_frames,
-        max_lateness_s=sent.max_lateness_s,
-        received_frames=received.frames,
-        duplicate_frames=received.duplicates,
-        reordered_frames=None if no_order else received.reordered,
+        sent=sent,
+        received=arrived,
         foreign_frames=_foreign(evidence, placed, unexplained),
-        late_frames=received.late,
-        late_from=dict(received.late_from),
-        source_address=evidence.traffic.src_ip,
-        control_frames=received.control,
-        reverse_of=evidence.path.reverse_of.name if evidence.path.reverse_of else "",
-        link_s=sent.link_s,
-        away_s=sent.away_s,
         capture_dropped_frames=dropped,
         unexplained_frames=unexplained,
-        longest_loss_run_frames=received.longest_loss_run,
-        loss_runs=received.loss_runs,
-        first_received_ns=received.first_ns,
-        last_received_ns=received.last_ns,
-        window=received.window,
-        delay=timed.delay,
-        ipdv=timed.ipdv,
-        clock_offset=timed.clock_offset,
-        source_clock=evidence.source_clock,
-        delay_refused=timed.refused,
         order_refused=no_order,
-        loss_run_lengths=received.loss_run_lengths,
-        last_missing_frame=None if received.last_missing is None else received.last_missing - sent.first_sequence,
-        reordering_extent_median_frames=extent.median if extent else None,
-        reordering_extent_mean_frames=extent.mean if extent else None,
-        reordering_extent_max_frames=extent.largest if extent else None,
-        software_delay=received.software_delay,
+        source_address=evidence.traffic.src_ip,
+        reverse_of=evidence.path.reverse_of.name if evidence.path.reverse_of else "",
+        source_clock=evidence.source_clock,
         by_size=_by_size(evidence.traffic, sent, received, dropped),
         lost_at=placed.losses,
         counters=tuple(_counters(evidence)),
         overcounted_frames=placed.overcounted,
     )
+    return counts_of(stored(counts))  # as it is read from a store
 
 
 def _by_size(traffic: Traffic, sent: Sent, received: Received, dropped: int | None) -> tuple[SizeCounts, ...]:
@@ -163,8 +131,8 @@ def _count(point: CountingPoint, counter: str, role: str, grew: int | None) -> P
     return PointCount(point.name, point.where, point.order, counter, role, grew)
 
 
-def one_way(evidence: StreamObservation) -> OneWay:
-    """Return the delay and its variation, computed from the time stamps in the frames.
+def one_way(evidence: StreamObservation) -> Received:
+    """Return what was received with the one-way delay, or with the reason why it is refused.
 
     Between two machines whose clocks were compared, the difference of the clocks is subtracted from the delay. Its
     uncertainty widens the clock offset. The delay is refused if that uncertainty exceeds the delay itself.
@@ -186,7 +154,8 @@ def one_way(evidence: StreamObservation) -> OneWay:
                 f"the clocks of {_machine(path.source)} and {_machine(path.sink)} are known to within "
                 f"{offset.bound_ns / 1e3:,.0f} µs of each other, and the delay is {about}"
             )
-    return OneWay(None, None, offset, refused) if refused else OneWay(delay, received.ipdv, offset, "")
+    received = replace(received, delay=delay, clock_offset=offset, no_delay=refused)
+    return replace(received, delay=None, ipdv=None) if refused else received
 
 
 def _refused(evidence: StreamObservation) -> str:

@@ -76,7 +76,7 @@ def learn_delays(guests: Sequence[TrialGuest], results: Sequence[GuestResult]) -
     for guest, result in zip(guests, results, strict=True):
         seen = guest.active.delays
         for ends, counts in zip(guest.endpoints, result.streams, strict=True):
-            if counts.late_frames:
+            if counts.received.late:
                 seen.waited_out = False
             if ends.path.source.machine == ends.path.sink.machine:  # both use the same clock
                 seen.largest_s = max(seen.largest_s, *_delays_s(counts))
@@ -84,6 +84,6 @@ def learn_delays(guests: Sequence[TrialGuest], results: Sequence[GuestResult]) -
 
 def _delays_s(counts: StreamCounts) -> tuple[float, float]:
     """Return a lower bound of the last frame's delay, and the largest delay by the time stamps; 0 if unknown."""
-    sent_ns, received_ns, delay = counts.last_sent_ns, counts.last_received_ns, counts.delay
+    sent_ns, received_ns, delay = counts.sent.last_ns, counts.received.last_ns, counts.received.delay
     of_last = 0 if sent_ns is None or received_ns is None else received_ns - sent_ns
     return of_last / 1e9, ((delay.largest_ns or 0) if delay else 0) / 1e9

@@ -260,7 +260,7 @@ def prove_ways(setup: TrialSetup, guest: TrialGuest, counted: Sequence[StreamCou
     silent = [
         ends
         for ends, counts in zip(guest.endpoints, counted, strict=True)
-        if ends.path.leads_outside and counts.sent_frames and counts.received_frames == 0
+        if ends.path.leads_outside and counts.sent.frames and counts.received.frames == 0
     ]
     # A link that is down is reported as a separate reason.
     if not silent or guest.active.ready.probe_limit_s is None or _without_carrier(setup, silent):

@@ -207,14 +207,14 @@ def _absences(
 
 def buffered(counts: StreamCounts) -> Iterator[Reason]:
     """Yield a reason if an overloaded path still had so many frames in queues that the measured loss is too low."""
-    window, offered_fps = counts.window, counts.offered_fps
+    window, offered_fps = counts.received.window, counts.offered_fps
     if window is None or offered_fps is None:
         return
     keeps_up = window.frames / window.seconds >= offered_fps * (1 - _MAY_BE_BUFFERED_PART)
-    if window.buffered_frames > counts.sent_frames * _MAY_BE_BUFFERED_PART and not keeps_up:
+    if window.buffered_frames > counts.sent.frames * _MAY_BE_BUFFERED_PART and not keeps_up:
         enough_s = max(window.buffered_frames, _USUAL_QUEUE) / _MAY_BE_BUFFERED_PART / offered_fps
         detail = (
-            f"{window.buffered_frames:,} of {counts.sent_frames:,} frames were still in queues when sending ended, so "
+            f"{window.buffered_frames:,} of {counts.sent.frames:,} frames were still in queues when sending ended, so "
             f"the loss is too low; send for {ceil(enough_s * 10) / 10:,} s or longer (duration)"
         )
         yield Reason(ReasonKind.BUFFERED, counts.stream, detail)
@@ -265,8 +265,8 @@ def beyond_ceiling(
     load = max(0.0 if saturated else counts.intended_fps or 0.0, counts.offered_fps or 0.0)
     full = any(loss.cause == RING_FULL for loss in counts.lost_at)
     reached = (counts.offered_fps or 0.0) >= _REACHED * (counts.intended_fps or 0.0)  # if not, the source is the limit
-    if full and reached and counts.received_frames and counts.duration_s:
-        load = min(load, counts.received_frames / counts.duration_s)
+    if full and reached and counts.received.frames and counts.sent.duration_s:
+        load = min(load, counts.received.frames / counts.sent.duration_s)
     if ceiling is None or load <= ceiling * (_NEAR_CEILING if saturated else 1):
         return []
     many = "one source" if sources == 1 else f"each of {sources} sources at once"
@@ -380,7 +380,7 @@ def _dropped_unknown(received: Received, counts: StreamCounts) -> Iterator[Findi
         yield (
             ReasonKind.CAPTURE_DROPS_UNKNOWN,
             f"{received.counted_by} does not report its own drops: how many of the "
-            f"{counts.sent_frames - received.frames:,} missing frames the UUT lost is unknown",
+            f"{counts.sent.frames - received.frames:,} missing frames the UUT lost is unknown",
         )
 
 
@@ -437,25 +437,25 @@ def _addressed_elsewhere(evidence: StreamObservation, counts: StreamCounts) -> I
 
 
 def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
-    seen = evidence.extra_at_sink + evidence.outward - (counts.late_frames or 0) - (counts.control_frames or 0)
+    seen = evidence.extra_at_sink + evidence.outward - (counts.received.late or 0) - (counts.received.control or 0)
     at_sink = seen > 0 or evidence.received.foreign
     # Foreign frames that only left the source NIC do not matter, unless frames of the stream may be mistaken for them.
     if counts.foreign_frames and (at_sink or counts.lost_frames):
         where = "at the sink" if at_sink else "that left the source NIC"
         source = evidence.trusted("source")
         elsewhere = ""
-        if source is not None and source.tx == 0 and counts.received_frames:
+        if source is not None and source.tx == 0 and counts.received.frames:
             name = evidence.path.source.interface
             elsewhere = f"; frames arrived, but none left by {name}: is this the right source port?"
         yield ReasonKind.FOREIGN_FRAMES, f"{counts.foreign_frames:,} frames {where} are not this stream's{elsewhere}"
-    if counts.late_frames:
+    if counts.received.late:
         yield (
             ReasonKind.LATE_FRAMES,
-            f"{counts.late_frames:,} frames of an earlier trial arrived in this one; the earlier trial "
+            f"{counts.received.late:,} frames of an earlier trial arrived in this one; the earlier trial "
             "counted them as lost; raise drain_limit above the longest delay of the UUT",
         )
-    if counts.duplicate_frames:
-        yield ReasonKind.DUPLICATE_FRAMES, f"{counts.duplicate_frames:,} frames arrived more than once"
+    if counts.received.duplicates:
+        yield ReasonKind.DUPLICATE_FRAMES, f"{counts.received.duplicates:,} frames arrived more than once"
     if counts.unexplained_frames:
         detail = f"{counts.unexplained_frames:,} frames are explained by no counter"
         if counts.unexplained_frames > 0 and evidence.extra_at_sink:
@@ -463,7 +463,7 @@ def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Findi
                 f"; the sink's NIC received {evidence.extra_at_sink:,} frames that the sink did not count: frames of "
                 "others, or the stream's own, corrupted or lost before the capture"
             )
-        if counts.unexplained_frames > 0 and counts.duplicate_frames:
+        if counts.unexplained_frames > 0 and counts.received.duplicates:
             detail += "; the duplicates may be these frames, with a sequence number rewritten on the way"
         for drop in evidence.growths:
             if counts.unexplained_frames > 0 and drop.resettable:

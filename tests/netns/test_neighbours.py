@@ -102,7 +102,7 @@ def test_a_share_is_of_the_true_limit_though_the_list_of_loads_ends_far_below(re
     assert search.scenario == "shared-idle"
     assert search.upper_fps is not None
     assert search.lower_fps is not None
-    late_s = max(counts.max_lateness_s for trial in found.trials for counts in trial.streams)
+    late_s = max(counts.sent.max_lateness_s for trial in found.trials for counts in trial.streams)
     if late_s < 0.02 or maximum.limited_by.is_uut:
         assert (search.state.value, maximum.limited_by) == ("found", LIMITED_BY_UUT)
         # 2 % of the intended load; the lower bound is the offered load.

@@ -67,7 +67,7 @@ def test_each_guests_loss_is_its_own(tmp_path, results, forward):
         own_drop = DropRule(k=k, n=n) if whose in ("own", "both") else DropRule(k=0, n=1)
         other_drop = DropRule(k=n - k, n=n) if whose in ("other", "both") else DropRule(k=0, n=1)
         [measured], [second] = trial.streams, trial.neighbours
-        assert (measured.sent_frames, measured.lost_frames) == (1000, own_drop.of(1000)), trial
+        assert (measured.sent.frames, measured.lost_frames) == (1000, own_drop.of(1000)), trial
         assert measured.unexplained_frames == 0
         assert trial.verdict.value == "valid", trial.reasons
         if trial.spec.scenario == "shared-idle":
@@ -76,7 +76,7 @@ def test_each_guests_loss_is_its_own(tmp_path, results, forward):
         [counts] = second.streams
         assert counts.intended_fps is not None
         assert trial.spec.scenario == f"network-{counts.intended_fps:g}fps"
-        assert counts.lost_frames == other_drop.of(counts.sent_frames), trial
+        assert counts.lost_frames == other_drop.of(counts.sent.frames), trial
         assert (counts.unexplained_frames, counts.foreign_frames) == (0, 0)
         assert sum(loss.frames for loss in counts.lost_at) == counts.lost_frames
         traffic = trial.spec.task("second").traffic
@@ -112,8 +112,8 @@ def test_counts_of_both_sides_are_those_of_their_nics(results):
         [second] = trial.neighbours
         for counts in (*trial.streams, *second.streams):
             nics = {(counter.point, counter.counter): counter.grew for counter in counts.counters}
-            assert nics["source NIC", "tx"] == nics["ingress NIC", "rx"] == counts.sent_frames
-            assert nics["egress NIC", "tx"] == nics["sink NIC", "rx"] == counts.received_frames
+            assert nics["source NIC", "tx"] == nics["ingress NIC", "rx"] == counts.sent.frames
+            assert nics["egress NIC", "tx"] == nics["sink NIC", "rx"] == counts.received.frames
         share = float(trial.spec.scenario.removeprefix("network-")) / 100
         assert second.streams[0].intended_fps == pytest.approx(maximum.fps * share)
         assert (trial.machine_cpu_s or 0) > 0

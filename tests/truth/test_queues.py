@@ -33,17 +33,17 @@ def test_a_queue_is_no_throughput_and_its_frames_are_reported(tmp_path):
             with broken(topology, active, shaped):
                 result = run_trial(testbed.setup({VICTIM: active}), trial, Recording.as_wanted(wanted, tmp_path), 1)
         (counts,) = result.streams
-        received, lost = counts.received_frames, counts.lost_frames
-        queued, fps = counts.buffered_frames, counts.throughput_fps
+        received, lost = counts.received.frames, counts.lost_frames
+        window, fps = counts.received.window, counts.throughput_fps
         assert received
         assert lost
-        assert queued
+        assert window
         assert fps
-        assert counts.sent_frames == received + lost
-        assert queued == pytest.approx(QUEUE, rel=0.2)
+        assert counts.sent.frames == received + lost
+        assert window.buffered_frames == pytest.approx(QUEUE, rel=0.2)
         is_buffered = ReasonKind.BUFFERED in [reason.kind for reason in result.reasons]
-        assert is_buffered is (queued > 0.05 * counts.sent_frames)
+        assert is_buffered is (window.buffered_frames > 0.05 * counts.sent.frames)
         forwarded.append(fps)
-        received_ratio.append(received / counts.duration_s / fps)
+        received_ratio.append(received / counts.sent.duration_s / fps)
     assert forwarded[0] == pytest.approx(forwarded[1], rel=0.2)
     assert received_ratio[0] > 1.3, "or the queue was of no account in the short trial"

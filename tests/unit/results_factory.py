@@ -11,8 +11,11 @@ from netbench.model.campaign import CampaignResults, Maximum
 from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import FrameSize
+from netbench.model.received import Received
 from netbench.model.scenario import VICTIM, ActivityField, Network
 from netbench.model.search import SearchResult, SearchState
+from netbench.model.stored_counts import counts_of, stored
+from netbench.model.traffic import Sent
 from netbench.model.trial import GuestResult, GuestTask, TrialFrames, TrialResult
 from netbench.model.units import Load, line_rate_fps
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
@@ -50,34 +53,36 @@ MANIFEST: dict[str, object] = {
 
 
 def stream_counts(stream: str = "s1", *, sent: int = 1000, received: int | None = 1000, **changes: Any) -> StreamCounts:
-    """One second at 1,000 intended frames, loss placed at the point `uut`; any field can be given."""
+    """One second at 1,000 intended frames, loss placed at the point `uut`; any field can be given, as in `changed`."""
     lost = None if received is None else sent - received
     counts = StreamCounts(
         stream=stream,
         intended_fps=1000.0,
         intended_frames=1000,
-        sent_frames=sent,
-        generator_errors=0,
-        duration_s=1.0,
-        first_sent_ns=0,
-        last_sent_ns=999_000_000,
-        max_burst_frames=1,
-        max_lateness_s=0.0001,
-        received_frames=received,
-        duplicate_frames=0,
-        reordered_frames=0,
+        sent=Sent(sent, 0, 1.0, 0, 999_000_000, 1, 0.0001),
+        received=Received(
+            received,
+            duplicates=0,
+            reordered=0,
+            late=0,
+            control=0,
+            longest_loss_run=None if lost is None else min(lost, 3),
+            loss_runs=None if lost is None else -(-lost // 3),
+            first_ns=20_000,
+            last_ns=999_020_000,
+            no_delay="",
+        ),
         foreign_frames=0,
-        late_frames=0,
-        control_frames=0,
         capture_dropped_frames=0,
         unexplained_frames=None if lost is None else 0,
-        longest_loss_run_frames=None if lost is None else min(lost, 3),
-        loss_runs=None if lost is None else -(-lost // 3),
-        first_received_ns=20_000,
-        last_received_ns=999_020_000,
         lost_at=(loss("uut", lost),) if lost else (),
     )
-    return replace(counts, **changes)
+    return changed(counts, **changes)
+
+
+def changed(counts: StreamCounts, **changes: Any) -> StreamCounts:
+    """The counts with other values of fields, which are given under their stored names."""
+    return counts_of(replace(stored(counts), **changes))
 
 
 def spread(smallest_ns: int, median_ns: int, largest_ns: int) -> Spread:
@@ -272,7 +277,7 @@ def _of_guest(one: TrialResult) -> TrialResult:
     streams: list[StreamCounts] = []
     counters: tuple[PointCount, ...] = ()
     for counts in one.streams:
-        sent, lost = counts.sent_frames, counts.lost_frames or 0
+        sent, lost = counts.sent.frames, counts.lost_frames or 0
         at_tap = lost * 9 // 10
         counters = (
             count("guest softnet", "dropped", "repeated", 0),
@@ -291,7 +296,7 @@ def _of_guest(one: TrialResult) -> TrialResult:
         )
         places = (loss("ingress tap (tx_dropped)", at_tap), loss("guest egress queue (dropped)", lost - at_tap))
         streams.append(
-            replace(
+            changed(
                 counts,
                 lost_at=tuple(place for place in places if place.frames),
                 counters=(*own, *counters),  # the only stream of a trial has all of them
@@ -345,9 +350,9 @@ def _mishap(noise: random.Random, streams: list[StreamCounts]) -> tuple[Reason, 
     """Return the reasons of an occasional fault, and change the counts to match."""
     first = streams[0]
     match noise.randrange(60):
-        case 0 if first.received_frames is not None:
-            dropped = min(first.received_frames, 1000 + noise.randrange(5000))
-            streams[0] = replace(first, received_frames=first.received_frames - dropped, capture_dropped_frames=dropped)
+        case 0 if first.received.frames is not None:
+            dropped = min(first.received.frames, 1000 + noise.randrange(5000))
+            streams[0] = changed(first, received_frames=first.received.frames - dropped, capture_dropped_frames=dropped)
             return (Reason(ReasonKind.CAPTURE_DROPPED, first.stream, f"tcpdump dropped {dropped:,} frames"),)
         case 1:
             streams[0] = replace(first, foreign_frames=12)

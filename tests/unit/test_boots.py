@@ -278,10 +278,10 @@ def test_both_sides_of_a_trial_are_counted_and_the_neighbours_send_longer(shared
     shared.testbed.behaviours.update({"a": [Behaviour(lost_in_uut=3)], "a.second": [Behaviour(lost_in_uut=5)]})
     trial = shared.run(scenarios=[FORWARDING], duration="2s", settle={"before": "1s"}).trials[0]
     [victim], [neighbour] = trial.streams, trial.neighbours
-    assert (victim.stream, victim.sent_frames, victim.lost_frames) == ("s1", 2000, 3)
+    assert (victim.stream, victim.sent.frames, victim.lost_frames) == ("s1", 2000, 3)
     [other] = neighbour.streams
     # Its sources send longer than the victim's: while the settling time passes, and a little more.
-    assert (other.stream, other.sent_frames, other.lost_frames) == ("s2", 500 * (2 + 1) + 500 * 0.2, 5)
+    assert (other.stream, other.sent.frames, other.lost_frames) == ("s2", 500 * (2 + 1) + 500 * 0.2, 5)
     assert neighbour.name == "second"
     assert str(trial.spec.task("second").activity) == "forwards 64-byte frames at 500fps"
     assert [(loss.place, loss.frames) for loss in other.lost_at] == [("uut (between ingress NIC and egress NIC)", 5)]

@@ -55,7 +55,7 @@ def test_a_whole_campaign(campaign):
     results = campaign.run(repetitions=2)
     assert campaign.testbed.calls == ["open", "up bridge", "down bridge", "up route", "down route", "close"]
     assert [trial.spec.index for trial in results.trials] == [0, 1, 2, 3]
-    assert {(trial.verdict, trial.streams[0].received_frames) for trial in results.trials} == {(Verdict.VALID, 1000)}
+    assert {(trial.verdict, trial.streams[0].received.frames) for trial in results.trials} == {(Verdict.VALID, 1000)}
     manifest = results.manifest
     assert (manifest["planned_trials"], manifest["uuts"]) == (4, ["bridge", "route"])
     assert manifest["finished"]
@@ -173,7 +173,7 @@ def test_an_invalid_trial_is_repeated_until_one_is_good_or_kept_and_marked(
     assert [[reason.kind for reason in reasons] for reasons in kept.thrown_away] == [[ReasonKind.CAPTURE_FAILED]] * (
         attempts - 1
     )
-    assert (kept.streams[0].received_frames is None) is (verdict is Verdict.INVALID)
+    assert (kept.streams[0].received.frames is None) is (verdict is Verdict.INVALID)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from netbench.trial.verdict_rules import beyond_ceiling
 from tests.unit.fakes import fake_ports
 from tests.unit.inputs import profile, topology, topology_in_vm
 from tests.unit.points import loss
-from tests.unit.results_factory import stream_counts, trial
+from tests.unit.results_factory import changed, stream_counts, trial
 
 CEILINGS = Ceilings(
     [
@@ -65,11 +65,11 @@ def test_a_load_above_the_ceiling_is_reported_with_both_numbers_and_what_to_do()
 
 def test_what_a_ring_had_no_room_for_is_no_load_of_the_sink():
     counts = replace(stream_counts(), intended_fps=1_200_000.0)
-    reached = replace(counts, sent_frames=1_200_000, received_frames=900_000)
+    reached = changed(counts, sent_frames=1_200_000, received_frames=900_000)
     assert beyond_ceiling(reached, 1, 64, CEILINGS)
     full = loss(f"ingress NIC ({RING_FULL})", 300_000)
     assert beyond_ceiling(replace(reached, lost_at=(full,)), 1, 64, CEILINGS) == [], "the sink had to take no more"
-    short = replace(reached, sent_frames=1_100_000, lost_at=(full,))
+    short = changed(reached, sent_frames=1_100_000, lost_at=(full,))
     assert beyond_ceiling(short, 1, 64, CEILINGS), "the source did not reach what was intended"
 
 
@@ -168,7 +168,7 @@ def test_what_a_ring_lets_pass_is_where_the_search_for_the_ceiling_begins():
         tried.append(load.value)
         full = (loss(f"sink NIC ({RING_FULL})", 6_000_000),) if load.kind is LoadKind.MAX else ()
         counts = stream_counts(sent=8_000_000 if full else 1_900_000, duration_s=1.0)
-        return trial(replace(counts, received_frames=2_000_000 if full else 1_900_000, lost_at=full))
+        return trial(changed(counts, received_frames=2_000_000 if full else 1_900_000, lost_at=full))
 
     assert find_ceiling(measure) == (1_900_000, "")
     assert tried == [0, 1_900_000]

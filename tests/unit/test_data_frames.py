@@ -9,6 +9,7 @@ from netbench.errors import UsageError
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS
 from tests.unit.comparison_factory import stored
 from tests.unit.interference_factory import small_campaign
+from tests.unit.results_factory import changed
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -21,7 +22,7 @@ def demo(tmp_path, monkeypatch):
         result for result in results.trials if result.spec.uut == "kvm" and result.spec.scenario == "cpu-heavy"
     )
     (counts,) = counted.streams
-    faster = replace(counted.guests[0], streams=(replace(counts, received_frames=10 * (counts.received_frames or 0)),))
+    faster = replace(counted.guests[0], streams=(changed(counts, received_frames=10 * (counts.received.frames or 0)),))
     calibrating = replace(counted, spec=replace(counted.spec, finds_maximum=True), guests=(faster, *counted.guests[1:]))
     (tmp_path / "results").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,6 @@
 """Lost frames by place, in results and in the report, and their verdict on the paper's finding."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 
@@ -33,7 +32,7 @@ from netbench.statistics.lost_frames import (
 )
 from tests.unit.points import count, loss
 from tests.unit.report_page import Page, page_of
-from tests.unit.results_factory import campaign, neighbour, stream_counts, trial, victim
+from tests.unit.results_factory import campaign, changed, neighbour, stream_counts, trial, victim
 
 SUSPICIOUS = (Reason(ReasonKind.UNEXPLAINED_FRAMES, "s1", "40 frames"),)
 GUEST = (count("guest ingress NIC", "rx", "passed", 1),)
@@ -123,8 +122,8 @@ def test_losses_by_place_add_up_to_what_was_lost() -> None:
 def test_sent_is_received_plus_all_that_was_lost() -> None:
     one = lossy((AFTER, 5), (INSIDE, 20), (BEFORE, 300), unexplained=7)
     (counts,) = one.streams
-    assert counts.received_frames is not None
-    dropped = replace(counts, received_frames=counts.received_frames - 11, capture_dropped_frames=11)
+    assert counts.received.frames is not None
+    dropped = changed(counts, received_frames=counts.received.frames - 11, capture_dropped_frames=11)
     whole = outcome([victim(one, streams=(dropped,))], guest=True)
     assert whole.drops == (
         PlaceLoss(place(BEFORE), Side.BEFORE, 300),

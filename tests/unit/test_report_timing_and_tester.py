@@ -19,7 +19,7 @@ from netbench.statistics.delay_and_order import (
 )
 from netbench.statistics.groups import group_trials
 from tests.unit.report_page import Page, page_of
-from tests.unit.results_factory import MANIFEST, campaign, spread, stream_counts, trial
+from tests.unit.results_factory import MANIFEST, campaign, changed, spread, stream_counts, trial
 
 INVALID = (Reason(ReasonKind.LINK_DOWN, "", "down"),)
 DUPLICATES = (Reason(ReasonKind.DUPLICATE_FRAMES, "s1", "2 frames"),)
@@ -54,21 +54,21 @@ def test_percentiles_of_valid_trials_are_averaged_and_extremes_kept() -> None:
         trial(stream_counts("s1", delay=spread(1, 2, 10**9)), stream_counts("s2"), repetition=3, reasons=INVALID),
     ]
     (group,) = group_trials(campaign(trials))
-    median = mean_time(group, lambda counts: counts.delay, lambda delay: delay.median_ns)
+    median = mean_time(group, lambda counts: counts.received.delay, lambda delay: delay.median_ns)
     assert median is not None
     assert (median.mean, median.n) == (40_000, 2)
-    assert least_time(group, lambda counts: counts.delay, lambda delay: delay.smallest_ns) == 10_000
-    assert greatest_time(group, lambda counts: counts.delay, lambda delay: delay.largest_ns) == 90_000
+    assert least_time(group, lambda counts: counts.received.delay, lambda delay: delay.smallest_ns) == 10_000
+    assert greatest_time(group, lambda counts: counts.received.delay, lambda delay: delay.largest_ns) == 90_000
     text = page_of(campaign(trials)).text
     assert "raw 1000fps 1.3 10.0 40.0 40.0" in text
 
 
 def test_the_bound_of_the_clocks_stands_beside_the_delay() -> None:
     known = stream_counts("s1", delay=spread(10_000, 20_000, 50_000), clock_offset=ClockOffset(-1_000, 2_500))
-    worse = replace(known, stream="s2", clock_offset=ClockOffset(-7_300, 1_000))
+    worse = changed(known, stream="s2", clock_offset=ClockOffset(-7_300, 1_000))
     assert "Clocks ± PDV" in (text := page_of(campaign([trial(known, worse)])).text)
     assert "50.0 7.3" in text
-    unknown = replace(worse, clock_offset=None)
+    unknown = changed(worse, clock_offset=None)
     assert "50.0 –" in page_of(campaign([trial(known, unknown)])).text
 
 
@@ -87,7 +87,7 @@ def test_a_time_that_is_asked_for_again_is_not_computed_again() -> None:
 def test_a_stream_without_delay_makes_that_of_its_trial_unknown() -> None:
     one = trial(stream_counts("s1", delay=spread(1, 2, 3)), stream_counts("s2"))
     (group,) = group_trials(campaign([one]))
-    assert mean_time(group, lambda counts: counts.delay, lambda delay: delay.median_ns) is None
+    assert mean_time(group, lambda counts: counts.received.delay, lambda delay: delay.median_ns) is None
     page = page_of(campaign([one]))
     assert "raw 1000fps 1.3 0.00100 – –" in page.text
 

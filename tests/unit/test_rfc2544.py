@@ -37,7 +37,7 @@ from netbench.search.search_options import SearchOptions
 from netbench.statistics.groups import group_trials
 from tests.unit.inputs import profile, topology
 from tests.unit.report_page import names_as_files_and_on_page, page_of
-from tests.unit.results_factory import campaign, search_result, stream_counts, trial
+from tests.unit.results_factory import campaign, changed, search_result, stream_counts, trial
 
 CAPACITY, BUFFER, HIGHEST = 15_000.0, 1000, 40_000.0
 _TENTHS = range(10, 0, -1)
@@ -291,7 +291,7 @@ def test_frames_that_came_late_are_not_lost_at_falling_loads() -> None:
     def uut(spec: TrialSpec) -> TrialResult:
         result = measured(spec)
         late = tuple(
-            replace(stream, window=MeasuringWindow(0, 1.0, stream.sent_frames // 10))
+            changed(stream, window=MeasuringWindow(0, 1.0, stream.sent.frames // 10))
             for stream in result.streams
             if stream
         )

@@ -29,7 +29,7 @@ from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour
 from tests.unit.inputs import profile, shared_topology, topology
 from tests.unit.report_page import page_of
-from tests.unit.results_factory import campaign, stream_counts, trial
+from tests.unit.results_factory import campaign, changed, stream_counts, trial
 
 SOURCE_FPS = 1_000_000.0
 NDR: dict[str, Any] = {"method": "mlrsearch", "loss": ["0%", "0.5%"], "initial": "200ms", "duration_sum": "5s"}
@@ -490,8 +490,8 @@ def disturbed(search, uut, spoilt):
         changes, reasons = spoilt(spec, number)
         (counts,) = result.streams
         lost = round((counts.lost_frames or 0) + changes.pop("lost", 0))
-        sent = changes.get("sent_frames", counts.sent_frames)
-        counts = replace(counts, **changes, received_frames=sent - lost, lost_at=())
+        sent = changes.get("sent_frames", counts.sent.frames)
+        counts = changed(counts, **changes, received_frames=sent - lost, lost_at=())
         return replace(result, guests=(replace(result.victim, streams=(counts,)),), reasons=reasons)
 
     return follow(search, result_of)

@@ -150,7 +150,7 @@ def burst(drain_s, **counts):
 )
 def test_sinks_see_everything_and_in_time(after, message):
     check = judge_capture("tcpdump", burst(0.1), after)
-    assert check.passed is (not message and after.streams[0].received_frames == 1000)
+    assert check.passed is (not message and after.streams[0].received.frames == 1000)
     assert message in check.detail
 
 

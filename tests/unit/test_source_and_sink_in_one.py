@@ -116,8 +116,8 @@ def test_a_trial_on_it(tmp_path):
     wanted = profile(loads="1000fps", duration="1s")
     spec = planned_trial(topology(2), wanted, tuple(endpoints))
     result = run_trial(replace(fakes.setup, endpoints=endpoints), spec, Recording(tmp_path), 1)
-    assert [(stream.sent_frames, stream.received_frames) for stream in result.streams] == [(1000, 1000)] * 2
-    assert {(stream.duplicate_frames, stream.capture_dropped_frames, stream.delay) for stream in result.streams} == {
-        (None, None, None)
-    }
-    assert {stream.delay_refused for stream in result.streams} == {"the sink measures none"}
+    assert [(stream.sent.frames, stream.received.frames) for stream in result.streams] == [(1000, 1000)] * 2
+    assert {
+        (stream.received.duplicates, stream.capture_dropped_frames, stream.received.delay) for stream in result.streams
+    } == {(None, None, None)}
+    assert {stream.received.no_delay for stream in result.streams} == {"the sink measures none"}

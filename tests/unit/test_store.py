@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from netbench.campaign.record import CampaignRecord
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot
-from netbench.model.counts import Loss, PointCount, SizeCounts, StreamCounts
+from netbench.model.counts import Loss, PointCount, SizeCounts
 from netbench.model.distributions import ClockDifference, ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize
 from netbench.model.points import PathSection
 from netbench.model.received import MeasuringWindow
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
+from netbench.model.stored_counts import StoredCounts, counts_of
 from netbench.model.tester import Disturbance, Identity, Role, StreamEnds, ThreadDelay
 from netbench.model.trial import GuestResult, GuestTask, TrialFrames, TrialResult, TrialSpec
 from netbench.model.units import Load
@@ -57,7 +58,7 @@ HELD: dict[Any, st.SearchStrategy[Any]] = {
     PathSection: st.sampled_from(PathSection),
     ReasonKind: st.sampled_from(ReasonKind),
     dict[str, float]: st.dictionaries(words, seconds, max_size=3),
-    dict[str, int]: st.dictionaries(words, frames, max_size=3),
+    Mapping[str, int]: st.dictionaries(words, frames, max_size=3),
     FrameSize: st.integers(64, 9234) | mixes,
 }
 
@@ -93,7 +94,7 @@ HELD[Disturbance | None] = st.none() | any_of(Disturbance)
 HELD[tuple[tuple[Reason, ...], ...]] = st.lists(several_of(Reason), max_size=2).map(tuple)
 
 
-COUNTS = any_of(StreamCounts)
+COUNTS = any_of(StoredCounts).map(counts_of)
 TRAFFIC = any_of(TrialFrames, load=loads)
 GUEST_RESULTS = any_of(GuestResult, streams=st.just(()))
 SPECS = any_of(TrialSpec, guests=st.just(()))
@@ -415,7 +416,7 @@ def test_where_nothing_can_be_written_a_store_is_read_and_not_opened_for_writing
     try:
         with get_context("fork").Pool(1, become_nobody) as somebody:
             if how == Store.read:
-                assert somebody.apply(read, (path,))[0].streams[0].received_frames == 993
+                assert somebody.apply(read, (path,))[0].streams[0].received.frames == 993
             else:
                 with pytest.raises(UsageError, match="attempt to write a readonly database"):
                     somebody.apply(how, (path,))

@@ -96,7 +96,7 @@ def test_what_comes_out_of_a_clean_trial(measure, tmp_path):
     assert (result.verdict, result.reasons) == (Verdict.VALID, ())
     assert (result.attempt, result.started_ns // 10**9) == (1, START_NS // 10**9)
     for counts in result.streams:
-        assert (counts.intended_frames, counts.sent_frames, counts.received_frames) == (2000, 2000, 2000)
+        assert (counts.intended_frames, counts.sent.frames, counts.received.frames) == (2000, 2000, 2000)
         assert (counts.lost_frames, counts.unexplained_frames, counts.lost_at) == (0, 0, ())
     assert list(result.steps_s) == ["load", "arm", "send", "drain", "unload", "observe", "analyse"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["trial-000007-s1.pcap", "trial-000007-s2.pcap"]
@@ -105,7 +105,7 @@ def test_what_comes_out_of_a_clean_trial(measure, tmp_path):
 def test_loss_is_placed_by_stream_and_each_trial_counts_only_its_own(measure):
     setup = FakeSetup.on(PATHS, s1=Behaviour(dropped_by_rule=70), s2=Behaviour(lost_in_uut=5))
     for result in (measure(setup, "s1", "s2"), measure(setup, "s1", "s2")):
-        assert [counts.received_frames for counts in result.streams] == [930, 995]
+        assert [counts.received.frames for counts in result.streams] == [930, 995]
         assert [counts.lost_at for counts in result.streams] == [
             (loss("uut (drop rule)", 70, THROUGH_UUT),),
             (loss(IN_UUT, 5, THROUGH_UUT),),
@@ -218,7 +218,7 @@ def test_a_sink_that_does_not_listen_means_that_nothing_is_sent(measure):
         (ReasonKind.NOTHING_SENT, "s1"),
         (ReasonKind.CAPTURE_FAILED, "s2"),
     ]
-    assert [(counts.sent_frames, counts.received_frames) for counts in result.streams] == [(0, None)] * 2
+    assert [(counts.sent.frames, counts.received.frames) for counts in result.streams] == [(0, None)] * 2
 
 
 def test_a_source_that_died_between_two_trials_is_a_reason_like_any_other(measure):
@@ -246,7 +246,7 @@ def test_what_goes_wrong_with_a_stream_is_reported_of_it_and_leaves_its_counts(
     result = measure(FakeSetup.on(PATHS, s1=behaviour), "s1", "s2")
     ((found, stream, words),) = reported(result)
     assert (found, stream, detail in words) == (kind, "s1", True)
-    found_counts = [(counted.sent_frames, counted.received_frames, counted.lost_frames) for counted in result.streams]
+    found_counts = [(counted.sent.frames, counted.received.frames, counted.lost_frames) for counted in result.streams]
     assert found_counts == [counts, (1000, 1000, 0)]
 
 
@@ -256,7 +256,7 @@ def test_a_uut_that_no_longer_answers_is_a_reason(measure, asked):
     assert reported(result) == [(ReasonKind.UUT_FAILED, "", "the guest does not answer")]
     assert result.verdict is Verdict.INVALID
     (counts,) = result.streams
-    assert (counts.received_frames, counts.lost_frames) == (990, 10)
+    assert (counts.received.frames, counts.lost_frames) == (990, 10)
     assert counts.lost_at == (loss(IN_UUT, 10, THROUGH_UUT),)
 
 
@@ -278,7 +278,7 @@ def test_a_nic_that_disappears_is_a_reason(measure):
     setup.nics.late = [lambda: None, lambda: setup.nics.counters.pop(place)]
     result = measure(setup)
     assert kinds(result) == [ReasonKind.LINK_CHANGED]
-    assert (result.streams[0].received_frames, result.streams[0].unexplained_frames) == (1000, None)
+    assert (result.streams[0].received.frames, result.streams[0].unexplained_frames) == (1000, None)
 
 
 NEW_MAC = "02:00:00:00:00:77"
@@ -358,7 +358,7 @@ def test_a_load_that_was_not_there_all_the_time_is_a_reason_and_is_ended(tmp_pat
     result = run_trial(setup, planned_trial(lab, wanted, ("s1",)), Recording(tmp_path), 1)
     assert [reason.detail for reason in result.reasons if reason.kind is ReasonKind.NEIGHBOUR_LOAD_FAILED] == said_of_it
     assert result.verdict is (Verdict.INVALID if said_of_it else Verdict.VALID)
-    assert result.streams[0].sent_frames == sent
+    assert result.streams[0].sent.frames == sent
     assert load.stopped >= 1
 
 
@@ -366,7 +366,7 @@ def test_a_max_load_intends_nothing(measure):
     result = measure(FakeSetup.on(PATHS), load="max")
     (counts,) = result.streams
     assert (counts.intended_fps, counts.intended_frames, counts.unsent_frames) == (None, None, None)
-    assert (counts.sent_frames, counts.received_frames, result.verdict) == (10_000, 10_000, Verdict.VALID)
+    assert (counts.sent.frames, counts.received.frames, result.verdict) == (10_000, 10_000, Verdict.VALID)
 
 
 @pytest.mark.parametrize(("ms", "tolerance", "apart"), [(100, "1%", False), (101, "1%", True), (101, "100%", False)])
@@ -408,8 +408,8 @@ def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
     ((kind, _, detail),) = reported(result)
     assert (kind, detail.partition(" s:")[0]) == (ReasonKind.CLOCK_SET, "the clock was set by -3.200000")
     (counts,) = result.streams
-    assert (counts.received_frames, counts.delay) == (1000, None)
-    assert counts.delay_refused == "the clock was set by -3.200000 s during the trial"
+    assert (counts.received.frames, counts.received.delay) == (1000, None)
+    assert counts.received.no_delay == "the clock was set by -3.200000 s during the trial"
 
 
 def far(set_by_ns: int, own: bool = False) -> FakeSetup:
@@ -432,14 +432,14 @@ def clocks_told(result: TrialResult) -> list[str]:
 def test_the_clock_of_a_host_that_is_set_meanwhile_spoils_the_trial(measure):
     result = measure(far(-3_200_000_000))
     assert clocks_told(result) == ["the clock of host far was set by -3.200000 s: time stamps in frames are unusable"]
-    assert result.streams[0].delay_refused == "the clock was set by -3.200000 s during the trial"
+    assert result.streams[0].received.no_delay == "the clock was set by -3.200000 s during the trial"
 
 
 @pytest.mark.parametrize("setup", [far(20_000), far(-3_200_000_000, own=True)], ids=["slewed", "netbench's own VM"])
 def test_a_clock_that_is_not_set_spoils_nothing(measure, setup):
     result = measure(setup)
     assert clocks_told(result) == []
-    assert result.streams[0].delay is not None
+    assert result.streams[0].received.delay is not None
 
 
 def test_a_clock_here_that_is_set_is_not_taken_for_those_of_hosts(measure, monkeypatch):

@@ -43,7 +43,7 @@ def bench():
 
 def counts(result):
     (stream,) = result.streams
-    return stream.sent_frames, stream.received_frames, stream.lost_frames
+    return stream.sent.frames, stream.received.frames, stream.lost_frames
 
 
 @pytest.mark.parametrize("generator", ["pktgen", "afpacket"])
@@ -54,7 +54,7 @@ def test_every_driver_sends_and_receives_each_frame(bench, generator):
     with bench.setup(generator, *DRIVERS) as measure:
         result = measure("500fps", duration="400ms")
     for stream in result.streams:
-        assert (stream.sent_frames, stream.received_frames, stream.lost_frames) == (200, 200, 0), stream.stream
+        assert (stream.sent.frames, stream.received.frames, stream.lost_frames) == (200, 200, 0), stream.stream
         assert stream.foreign_frames == 0
     assert result.verdict is not Verdict.INVALID, result.reasons
 

@@ -49,7 +49,7 @@ def test_both_guests_are_measured_to_the_frame(results):
     assert len(trials) == 6
     for scenario, trial in trials.items():
         [victim] = trial.streams
-        assert (victim.sent_frames, victim.received_frames, victim.unexplained_frames) == (250, 250, 0), scenario
+        assert (victim.sent.frames, victim.received.frames, victim.unexplained_frames) == (250, 250, 0), scenario
         assert {reason.kind.value for reason in trial.reasons} <= HELD_UP, trial.reasons
         assert (trial.machine_cpu_s or 0) > trial.victim.cpu_s["host"] / 2 > 0
         if scenario == "dedicated":
@@ -63,8 +63,8 @@ def test_both_guests_are_measured_to_the_frame(results):
             assert second.cpu_s["guest"] > observed / 4
         if scenario.startswith("network"):
             [counts] = second.streams
-            assert counts.sent_frames == counts.received_frames
-            assert counts.sent_frames > 0
+            assert counts.sent.frames == counts.received.frames
+            assert counts.sent.frames > 0
             assert (counts.unexplained_frames, counts.foreign_frames) == (0, 0)
     facts = ResultDirectory(results).results().facts["virtio"]
     assert facts["second: nic"] == "virtio-net-pci"

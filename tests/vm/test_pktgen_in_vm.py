@@ -22,14 +22,14 @@ def test_every_frame_is_accounted_for(lab, tmp_path):
             before = lab.transmitted()
             measured = measure(load, size)
             (counts,) = measured.result.streams
-            assert counts.sent_frames == lab.so_far() == lab.transmitted() - before > 500
+            assert counts.sent.frames == lab.so_far() == lab.transmitted() - before > 500
             lost = sum(loss.frames for loss in counts.lost_at)
-            assert counts.sent_frames == counts.received_frames + lost + counts.capture_dropped_frames
+            assert counts.sent.frames == counts.received.frames + lost + counts.capture_dropped_frames
             assert (counts.unexplained_frames, counts.foreign_frames) == (0, 0)
             assert {frame.size for frame in measured.frames["s1"]} == {size}
-            sent = range(1, counts.sent_frames + 1)
+            sent = range(1, counts.sent.frames + 1)
             if load == "max":
-                assert len(set(measured.sequences)) == len(measured.sequences) == counts.received_frames
+                assert len(set(measured.sequences)) == len(measured.sequences) == counts.received.frames
                 assert set(measured.sequences) <= set(sent)
             else:
                 assert measured.sequences == list(sent) == list(range(1, 601))
@@ -40,11 +40,11 @@ def test_loss_in_the_uut_is_exact_to_the_frame_and_flows_take_turns(lab, tmp_pat
     with lab.setup(tmp_path, uut="drops-7-of-100") as measure:
         measured = measure("10000fps", flows=1000)
     (counts,) = measured.result.streams
-    assert (counts.sent_frames, counts.received_frames, counts.lost_frames) == (2000, 1860, 140)
+    assert (counts.sent.frames, counts.received.frames, counts.lost_frames) == (2000, 1860, 140)
     assert [(loss.place, loss.frames) for loss in counts.lost_at] == [("IP layer (nft drop rule)", 140)]
     assert (counts.unexplained_frames, measured.result.verdict) == (0, Verdict.VALID)
     assert measured.sequences == [number for number in range(1, 2001) if (number - 1) % 100 >= 7]
-    assert (counts.loss_runs, counts.longest_loss_run_frames) == (20, 7)
+    assert (counts.received.loss_runs, counts.received.longest_loss_run) == (20, 7)
     ports = {frame.sequence: frame.src_port for frame in measured.frames["s1"]}
     first = ports[1008] - 8
     assert all(port == first + number % 1000 for number, port in ports.items())
@@ -57,9 +57,9 @@ def test_the_delay_of_the_path_comes_back_right(lab, tmp_path):
             netem = f"netem limit 10000 delay {delay_ms}ms"
             lab.do("uut", f"tc qdisc replace dev nb-out1 root {netem}")
             (counts,) = measure("500fps", duration="400ms").result.streams
-            assert counts.received_frames == counts.sent_frames == 200
-            assert counts.delay is not None
-            assert counts.delay.median_ns == pytest.approx(delay_ms * 1e6, abs=0.9e6)
+            assert counts.received.frames == counts.sent.frames == 200
+            assert counts.received.delay is not None
+            assert counts.received.delay.median_ns == pytest.approx(delay_ms * 1e6, abs=0.9e6)
         lab.do("uut", "tc qdisc delete dev nb-out1 root")
 
 
@@ -70,9 +70,9 @@ def test_two_sources_in_two_namespaces_send_at_once(lab, tmp_path):
         assert [lab.transmitted(stream) - base for stream, base in zip((1, 2), before, strict=True)] == [1000, 1000]
     one, other = measured.result.streams
     for counts in (one, other):
-        assert (counts.sent_frames, counts.received_frames, counts.unexplained_frames) == (1000, 1000, 0)
+        assert (counts.sent.frames, counts.received.frames, counts.unexplained_frames) == (1000, 1000, 0)
         assert [frame.sequence for frame in measured.frames[counts.stream]] == list(range(1, 1001))
-    assert max(one.first_sent_ns, other.first_sent_ns) < min(one.last_sent_ns, other.last_sent_ns)
+    assert max(one.sent.first_ns, other.sent.first_ns) < min(one.sent.last_ns, other.sent.last_ns)
 
 
 def test_sources_of_one_namespace_and_thread_all_send_as_fast_as_they_can(lab):
@@ -109,11 +109,11 @@ def test_two_threads_of_one_source_are_counted_together(lab, tmp_path):
     with lab.setup(tmp_path, generator={"kind": "pktgen", "threads": 2}) as measure:
         before = lab.transmitted()
         (counts,) = measure("max").result.streams
-        assert counts.sent_frames == lab.so_far() == lab.transmitted() - before
+        assert counts.sent.frames == lab.so_far() == lab.transmitted() - before
         lost = sum(loss.frames for loss in counts.lost_at)
-        assert counts.sent_frames == counts.received_frames + lost + counts.capture_dropped_frames
+        assert counts.sent.frames == counts.received.frames + lost + counts.capture_dropped_frames
         assert counts.unexplained_frames == 0
-        assert counts.duplicate_frames is None  # both threads count from 1
+        assert counts.received.duplicates is None  # both threads count from 1
         paced = measure("3000fps")
         assert (paced.sequences, paced.result.verdict) == (list(range(1, 601)), Verdict.VALID)
 
@@ -146,7 +146,7 @@ def test_a_clock_that_is_set_while_frames_are_sent_makes_an_invalid_trial(lab, t
             steps = re.findall("the clock of host source1, .*, was set by (.+) s", failed.detail)
             assert [float(step.replace(",", "")) for step in steps] == [pytest.approx(seconds, abs=2)], failed.detail
         result = measure("1000fps", duration="200ms").result
-        assert (result.verdict, result.streams[0].received_frames) == (Verdict.VALID, 200)
+        assert (result.verdict, result.streams[0].received.frames) == (Verdict.VALID, 200)
 
 
 def test_an_interface_that_goes_in_mid_trial_is_no_hang(lab, tmp_path):

@@ -101,8 +101,8 @@ def test_a_guest_with_a_part_of_the_cpus_accounts_for_every_frame_until_it_is_ki
 
 def accounts_for_every_frame_that_is_too_many(measure):
     (many,) = measure("20000fps", duration="500ms", drain_limit="60s").streams
-    assert many.received_frames is not None
-    assert many.lost_frames == many.sent_frames - many.received_frames > 0
+    assert many.received.frames is not None
+    assert many.lost_frames == many.sent.frames - many.received.frames > 0
     assert many.unexplained_frames == 0
     assert max(many.lost_at, key=lambda loss: loss.frames).point == "VMM ingress", many.lost_at
 
@@ -137,7 +137,7 @@ def is_missed_when_it_is_killed(lab, measure):
     assert killed.verdict is Verdict.INVALID
     assert any("VirtualBox ended with exit code" in reason.detail for reason in killed.reasons)
     (until,) = killed.streams
-    assert 0 < (until.received_frames or 0) < until.sent_frames
+    assert 0 < (until.received.frames or 0) < until.sent.frames
     assert until.unexplained_frames == 0
 
 

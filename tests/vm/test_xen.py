@@ -230,11 +230,11 @@ def what_dies_at_the_vif_of_a_domain_that_stands_still_is_lost_there(lab, testbe
     assert counts.lost_frames
     lost = {loss.place: loss.frames for loss in counts.lost_at}
     assert ReasonKind.UUT_FAILED not in [reason.kind for reason in result.reasons], "it ran again before it was asked"
-    assert counts.sent_frames == grew.pop("came") == 14_000
-    assert counts.sent_frames == grew.pop("passed") + sum(grew.values())
+    assert counts.sent.frames == grew.pop("came") == 14_000
+    assert counts.sent.frames == grew.pop("passed") + sum(grew.values())
     assert lost["ingress vif (rx_dropped)"] > 500
     assert {place: frames for place, frames in lost.items() if "vif" in place} == {
         place: frames for place, frames in grew.items() if frames
     }
     assert (counts.lost_frames, counts.unexplained_frames) == (sum(lost.values()), 0)
-    assert counts.sent_frames == (counts.received_frames or 0) + counts.lost_frames
+    assert counts.sent.frames == (counts.received.frames or 0) + counts.lost_frames

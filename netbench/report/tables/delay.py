@@ -56,7 +56,7 @@ def delay(model: ReportModel) -> Iterator[Table]:
 
 def has_delay(group: Group) -> bool:
     """Whether any valid trial of the group measured a delay."""
-    return any(counts is not None and counts.delay is not None for trial in group.valid for counts in trial.streams)
+    return any(counts and counts.received.delay for trial in group.valid for counts in trial.streams)
 
 
 @report_table("software-delay")
@@ -87,7 +87,7 @@ def software_delay(model: ReportModel) -> Iterator[Table]:
 def software_delays(group: Group) -> list[SoftwareDelay]:
     """The delays that the generator measured in the valid trials."""
     streams = (counts for trial in group.valid for counts in trial.streams)
-    return [counts.software_delay for counts in streams if counts is not None and counts.software_delay is not None]
+    return [counts.received.software_delay for counts in streams if counts and counts.received.software_delay]
 
 
 def _classes(group: Group) -> str:

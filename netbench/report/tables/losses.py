@@ -81,7 +81,7 @@ def _places(guest: Cell, trials: Sequence[TrialResult]) -> list[_PlaceRow]:
     valid = [trial for trial in trials if trial.verdict is Verdict.VALID]
     suspicious = [trial for trial in trials if trial.verdict is Verdict.SUSPICIOUS]
     in_valid, in_suspicious = lost_frames_by_place(valid), lost_frames_by_place(suspicious)
-    offered = sum(counts.sent_frames for trial in valid for counts in trial.streams)
+    offered = sum(counts.sent.frames for trial in valid for counts in trial.streams)
     lost = in_valid.total()
     places = sorted({*in_valid, *in_suspicious})
     if not places:
