@@ -52,6 +52,14 @@ class NetbenchError(Exception):
         self.words, self.fault, self.package = words, fault, package
 
 
+class KeyedError(ValueError):
+    """A value is wrong because of one `key` of it, with which the message begins."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(f"{key}: {message}")
+        self.key = key
+
+
 class UsageError(NetbenchError):
     """The command line, a topology, a profile or another input file is wrong."""
 
