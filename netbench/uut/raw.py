@@ -15,8 +15,15 @@ from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import xdp_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
-from netbench.uut.forwarding import ROUTING, Forward, await_forwarding, forwarding_changes, inside_nics
-from netbench.uut.forwarding_process import ForwardingProcess, StartProcess
+from netbench.uut.forwarding import (
+    ROUTING,
+    Forward,
+    ForwardingProcess,
+    StartProcess,
+    await_forwarding,
+    forwarding_changes,
+    inside_nics,
+)
 
 _QUIET_TIME_S = 0.01  # a kernel forwards at once
 _NEEDS = {
