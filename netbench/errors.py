@@ -1,6 +1,7 @@
 """The errors a user can meet, each with the exit code that documents it."""
 
-from enum import IntEnum
+import errno
+from enum import Flag, IntEnum, auto
 
 
 class ExitCode(IntEnum):
@@ -16,10 +17,47 @@ class ExitCode(IntEnum):
     SIGTERM = 143
 
 
+class Fault(Flag):
+    """What the kernel or a tool objects to, as far as that decides what netbench does next."""
+
+    NONE = 0
+    GONE = auto()  # what a request names does not exist
+    EXISTS = auto()
+    DENIED = auto()
+
+
+_FAULTS = {
+    Fault.GONE: (errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.EADDRNOTAVAIL),
+    Fault.EXISTS: (errno.EEXIST,),
+    Fault.DENIED: (errno.EPERM, errno.EACCES, errno.EROFS),
+}
+
+
+def fault_of(number: int) -> Fault:
+    """Return what an errno means."""
+    return next((fault for fault, numbers in _FAULTS.items() if number in numbers), Fault.NONE)
+
+
 class NetbenchError(Exception):
-    """An error with a message for the user: what happened, where, and what to do next."""
+    """An error with a message for the user: what happened, where, and what to do next.
+
+    If the kernel or a tool refused something, `words` are its own message, and `fault` is what they mean. `package` is
+    the package of Debian that is missing.
+    """
 
     exit_code = ExitCode.BROKEN
+
+    def __init__(self, message: str = "", *, words: str = "", fault: Fault = Fault.NONE, package: str = "") -> None:
+        super().__init__(message)
+        self.words, self.fault, self.package = words, fault, package
+
+
+class KeyedError(ValueError):
+    """A value is wrong because of one `key` of it, with which the message begins."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(f"{key}: {message}")
+        self.key = key
 
 
 class UsageError(NetbenchError):
@@ -44,7 +82,7 @@ class TestbedError(NetbenchError):
 class ChangeError(TestbedError):
     """A machine did not make a `change`; `reason` is the message of its tool."""
 
-    def __init__(self, message: str, change: object, reason: str) -> None:
+    def __init__(self, message: str, change: object = None, reason: str = "") -> None:
         super().__init__(message)
         self.change = change
         self.reason = reason

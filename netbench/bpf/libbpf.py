@@ -16,9 +16,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal, Self
 
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import MissingError, TestbedError, fault_of
 
-_LIBRARY, PACKAGE = "libbpf.so.1", "libbpf1"  # Debian's
+_LIBRARY, _PACKAGE = "libbpf.so.1", "libbpf1"  # Debian's
 _PROGRAMS = files("netbench.bpf") / "programs"
 _Pointer = ctypes.c_void_p
 # `struct bpf_prog_info` (linux/bpf.h): offsets of the id and of the 16-byte name, and the size up to its end.
@@ -52,7 +52,7 @@ def libbpf() -> Callable[..., int]:
         library = ctypes.CDLL(_LIBRARY, use_errno=True)
     except OSError as error:
         raise MissingError(
-            f"{_LIBRARY} cannot be loaded ({error}): install {PACKAGE}, which iproute2 brings"
+            f"{_LIBRARY} cannot be loaded ({error}): install {_PACKAGE}, which iproute2 brings", package=_PACKAGE
         ) from error
     library.libbpf_set_print(None)  # the verifier's output is only useful to authors of programs
 
@@ -63,7 +63,8 @@ def libbpf() -> Callable[..., int]:
         answer = function(*arguments)
         if answer is None or (function.restype is ctypes.c_int and answer < 0):
             number = ctypes.get_errno() or -(answer or 0)
-            raise BpfError(f"{name}: {os.strerror(number)}") from OSError(number, os.strerror(number))
+            cause = OSError(number, os.strerror(number))
+            raise BpfError(f"{name}: {cause.strerror}", fault=fault_of(number)) from cause
         return int(answer)
 
     return call
@@ -181,7 +182,7 @@ def _explained(error: BpfError, name: str) -> MissingError:
         why = f"this kernel ({os.uname().release}) refuses it: {os.strerror(number)}"
     else:
         why = str(error)
-    return MissingError(f"the BPF program {name} cannot be loaded: {why}")
+    return MissingError(f"the BPF program {name} cannot be loaded: {why}", fault=error.fault)
 
 
 class _RunOptions(ctypes.Structure):
@@ -273,7 +274,7 @@ def _attach(program: int, interface: int, where: int, flags: int, name: str) -> 
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno in (errno.EBUSY, errno.EEXIST):
             raise HookTakenError(f"a program cannot be attached at {name}: another one is there") from cause
-        raise BpfError(f"a program cannot be attached at {name}: {error}") from error.__cause__
+        raise BpfError(f"a program cannot be attached at {name}: {error}", fault=error.fault) from cause
 
 
 def keep_dispatched(programs: Iterable[int], stack: ExitStack) -> None:

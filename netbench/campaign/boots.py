@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from netbench.campaign.record import CampaignRecord
-from netbench.campaign.testbeds import Testbeds
+from netbench.campaign.testbeds import ActiveGuests, Testbeds
 from netbench.errors import MachineGoneError, NeighbourError, UutError
 from netbench.model.campaign import Boot
 from netbench.model.events import (
@@ -30,7 +30,6 @@ from netbench.plan.warm_up import is_enough, warm_up_trial
 from netbench.plan.warnings import too_short_for
 from netbench.statistics.intervals import RUN_TO_RUN_IN_VM, noise_floor
 from netbench.statistics.totals import TrialTotals
-from netbench.testbed.active_guests import ActiveGuests
 from netbench.testbed.environment import is_virtual
 from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial

@@ -36,9 +36,8 @@ from netbench.model.topology import Topology, version_name
 from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.verdict import CampaignWarning, WarningKind
-from netbench.plan.costs import Costs, VmCosts
 from netbench.plan.duration import TimeLeft, fitted
-from netbench.plan.schedule import Schedule
+from netbench.plan.schedule import Costs, Schedule, VmCosts
 from netbench.plan.schedule_factory import held_steady, make_schedule
 from netbench.plan.selection import choose
 from netbench.plan.warm_up import expected_number

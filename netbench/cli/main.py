@@ -102,8 +102,7 @@ def _explain(error: BaseException) -> int:
             return ExitCode.DONE
     if os.environ.get("NETBENCH_DEBUG"):
         raise error
-    is_refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    if isinstance(error, MemoryError | ImportError) or is_refused or "can't start new thread" in str(error):
+    if _lacks_memory(error):
         complain(
             f"netbench: netbench cannot be loaded or has too little memory ({type(error).__name__}: {error}): raise "
             "its limit (ulimit -v or -u, cgroup), or install it anew"
@@ -116,6 +115,13 @@ def _explain(error: BaseException) -> int:
         f"please report it{' to the authors of the plug-in' if at_fault else ''}; NETBENCH_DEBUG=1 shows where it arose"
     )
     return ExitCode.BROKEN
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    is_refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    # Python has only a text for a thread that the system does not start.
+    no_thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+    return isinstance(error, MemoryError | ImportError) or is_refused or no_thread
 
 
 def _plugin_code(error: BaseException) -> str:

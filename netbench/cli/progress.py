@@ -332,8 +332,8 @@ def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], o
         _show(results, directory, console)
     except UsageError as error:  # the directory was readable and writable when the campaign began
         raise TestbedError(f"{directory.path}: was removed or damaged during the campaign: {error}") from error
-    verdicts = [trial.verdict.value for trial in results.wanted_trials]
-    if invalid := verdicts.count("invalid"):
+    verdicts = [trial.verdict for trial in results.wanted_trials]
+    if invalid := verdicts.count(Verdict.INVALID):
         complain(f"{invalid} of {len(verdicts)} trials stayed invalid; the report has the reasons")
     print(visible(f"report: {directory.report}"), file=output)
     output.flush()

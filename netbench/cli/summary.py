@@ -189,10 +189,14 @@ def _columns(groups: Sequence[Group]) -> Iterator[Column]:
 
 def _loss(group: Group) -> str:
     """Return the loss in percent; for a loss of zero its upper limit, if the repetitions determine one."""
+    limit = _upper_limit(group)
+    return f"<{percent_limit(limit)}" if limit else percent(mean(group.loss_ratio)).removesuffix(" %")
+
+
+def _upper_limit(group: Group) -> float | None:
+    """Return the upper limit of a loss of zero; None (or 0) for another loss, or if the repetitions do not give it."""
     loss = group.loss_ratio
-    if loss is not None and not loss.mean and loss.half_width:
-        return f"<{percent_limit(loss.half_width)}"
-    return percent(mean(loss)).removesuffix(" %")
+    return None if loss is None or loss.mean else loss.half_width
 
 
 def _verdict(group: Group) -> Text:
@@ -215,7 +219,7 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
     limits = dict.fromkeys(group.limited_by.kind.value for group in groups if group.limited_by and group.is_lower_bound)
     if limits:
         yield f"≥: a maximum that is limited by {' or '.join(limits)}, not by the UUT, is a lower bound"
-    if any(_loss(group).startswith("<") for group in groups):
+    if any(map(_upper_limit, groups)):
         yield "loss <: no frame was lost, and at 95 % confidence the loss is less than this"
     if results.emulated:
         yield LEGEND

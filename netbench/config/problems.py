@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from netbench.config.document import Document, shortened, value_at, yaml_text
 from netbench.config.wording import joined, words_for
-from netbench.errors import UsageError
+from netbench.errors import KeyedError, UsageError
 from netbench.model.fields import LOCATED, KeyPath
 from netbench.model.scenario import scenarios_of
 from netbench.model.suggestions import choices, close_to
@@ -159,7 +159,7 @@ class Problems:
         elif value is None:
             words = f"is empty: {words}"
         elif kind == "value_error" and isinstance(value, dict | list | tuple | BaseModel):
-            source = self._with_named_key(source, words)
+            source = self._with_its_key(source, problem["ctx"]["error"])
         elif path and path[-1] == _SECRET:
             words = "is where it is read from, never itself: {env: NAME} or {file: PATH}"
         elif not isinstance(value, dict | BaseModel):
@@ -168,11 +168,12 @@ class Problems:
         field = "" if kind == LOCATED else _field_name(path)
         self._problems.append(f"{self._where(source, key=is_key)}: {f'{field}: ' if field else ''}{words}")
 
-    def _with_named_key(self, path: KeyPath, message: str) -> KeyPath:
-        """Return the path of the key that the message of a model begins with: `queues: …`; else the given path."""
-        key = message.partition(":")[0]
+    def _with_its_key(self, path: KeyPath, error: Exception) -> KeyPath:
+        """Return the path of the key that an error of a model is about; the given path for none."""
         mapping = value_at(self._document.data, path)
-        return (*path, key) if isinstance(mapping, dict) and key in mapping else path
+        if isinstance(error, KeyedError) and isinstance(mapping, dict) and error.key in mapping:
+            return (*path, error.key)
+        return path
 
     def _source_path(self, path: KeyPath) -> KeyPath:
         """Return where a value was written: one scenario of a file may define several."""

@@ -6,9 +6,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-from netbench.errors import NetbenchError, TestbedError
+from netbench.errors import Fault, NetbenchError, TestbedError
 
 _FILE_S = 120.0
+# Messages of the kernel, iproute2 and ethtool: the exit codes of commands do not distinguish these errors.
+_FAULTS = {
+    Fault.GONE: (
+        "Cannot find device",
+        "Cannot find bridge device",
+        "no device matches name",
+        "does not exist",
+        "No such device",
+        "No such file or directory",
+        "No such process",
+        "Cannot assign requested address",
+        "Cannot delete qdisc with handle of zero",
+        "Invalid handle",
+        '" failed: Invalid argument',  # the file of a network namespace that was removed, or made, only in part
+    ),
+    Fault.EXISTS: ("File exists",),
+    Fault.DENIED: ("Operation not permitted", "Permission denied", "Read-only file system"),
+}
 
 
 class GoneError(TestbedError):
@@ -111,12 +129,26 @@ class Connection(Host, Protocol):
         """Close the connection; harmless when called twice."""
 
 
+def fault_in(words: str) -> Fault:
+    """Return what a message of the kernel or of a tool means; the only place that reads it."""
+    found = Fault.NONE
+    for fault, signs in _FAULTS.items():
+        if any(sign in words for sign in signs):
+            found |= fault
+    return found
+
+
+def refusal(what: str, words: str | None) -> TestbedError:
+    """Return the error for something that the kernel or a tool refuses, in these words of its own."""
+    return TestbedError(f"{what}: {words}", words=str(words), fault=fault_in(str(words)))
+
+
 def run_checked(host: Host, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> str:
     """Return the output of a command that must succeed; TestbedError with its message when it does not."""
     done = host.run(argv, stdin=stdin, timeout_s=timeout_s)
     if done.exit_code != 0:
         message = done.stderr.strip() or done.stdout.strip() or "no message"
-        raise TestbedError(f"{host}: `{' '.join(argv)}` failed with exit code {done.exit_code}: {message}")
+        raise refusal(f"{host}: `{' '.join(argv)}` failed with exit code {done.exit_code}", message)
     return done.stdout
 
 
@@ -196,7 +228,7 @@ def save(target: Path, data: bytes) -> None:
     try:
         target.write_bytes(data)
     except OSError as error:
-        raise TestbedError(f"{target} cannot be written: {error.strerror}") from error
+        raise refusal(f"{target} cannot be written", error.strerror) from error
 
 
 def load(source: Path) -> bytes:
@@ -204,4 +236,4 @@ def load(source: Path) -> bytes:
     try:
         return source.read_bytes()
     except OSError as error:
-        raise TestbedError(f"{source} cannot be read: {error.strerror}") from error
+        raise refusal(f"{source} cannot be read", error.strerror) from error

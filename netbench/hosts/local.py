@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.base import Completed
+from netbench.hosts.base import Completed, refusal
 from netbench.hosts.clock import wait_until
 from netbench.hosts.trusted_code import search_path
 from netbench.model.foreign_text import ENCODING, ERRORS, encoded, read_text
@@ -112,19 +112,19 @@ class LocalHost:
                 start_new_session=True,
             )
         except OSError as error:
-            raise TestbedError(f"{self}: `{' '.join(argv)}` cannot start: {error.strerror}") from error
+            raise refusal(f"{self}: `{' '.join(argv)}` cannot start", error.strerror) from error
 
     def read(self, path: str) -> str:
         try:
             return read_text(Path(path))
         except OSError as error:
-            raise TestbedError(f"{self}: {path} cannot be read: {error.strerror}") from error
+            raise refusal(f"{self}: {path} cannot be read", error.strerror) from error
 
     def write(self, path: str, text: str) -> None:
         try:
             Path(path).write_bytes(encoded(text))
         except OSError as error:
-            raise TestbedError(f"{self}: {path} cannot be written: {error.strerror}") from error
+            raise refusal(f"{self}: {path} cannot be written", error.strerror) from error
 
     def fetch(self, path: str, target: Path) -> None:
         try:
@@ -132,7 +132,7 @@ class LocalHost:
         except shutil.SameFileError:
             return
         except OSError as error:
-            raise TestbedError(f"{self}: {path} cannot be copied to {target}: {error.strerror}") from error
+            raise refusal(f"{self}: {path} cannot be copied to {target}", error.strerror) from error
 
     def send(self, source: Path, path: str) -> None:
         self.fetch(str(source), Path(path))

@@ -20,7 +20,7 @@ from typing import IO, Any
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel, NoAnswerError
 from netbench.hosts.agent.host import AgentHost
-from netbench.hosts.base import Completed, Host, Process, RemoteByCommand, run_checked
+from netbench.hosts.base import Completed, Host, Process, RemoteByCommand, refusal, run_checked
 from netbench.hosts.clock import ClockComparison, wait_until
 from netbench.hosts.pipes import Lines, Tail
 from netbench.hosts.relay import piped
@@ -163,7 +163,7 @@ class SshGuest(RemoteByCommand):
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         done = self._machine.run(self._by_ssh(argv), stdin=stdin, timeout_s=timeout_s)
         if done.exit_code == _SSH_FAILED:
-            raise TestbedError(f"{self}: SSH failed: {done.stderr.strip() or 'no message'}")
+            raise refusal(f"{self}: SSH failed", done.stderr.strip() or "no message")
         return replace(done, argv=tuple(argv))
 
     def spawn(self, argv: Sequence[str]) -> Process:

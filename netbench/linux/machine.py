@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from netbench.errors import ChangeError, MachineGoneError, MissingError, NetbenchError, TestbedError
+from netbench.errors import ChangeError, Fault, MachineGoneError, MissingError, NetbenchError, TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.host_wrappers import NamedHost, NamespaceHost
 from netbench.linux.changes import AddNamespace, Change, KernelRequest, MachineState, MovePort
-from netbench.linux.changes.base import ChangeRecord, is_gone, run_batch
+from netbench.linux.changes.base import ChangeRecord, run_batch
 from netbench.linux.counters import iproute_counters, netlink_counters
 from netbench.linux.counters.counting_points import MachineReading, NicCounters
 from netbench.linux.netlink import Netlink
@@ -16,8 +16,6 @@ from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.paths import InterfaceRef
 from netbench.model.points import CounterReading, Points
 
-_EXISTS = "File exists"
-_REFUSALS = ("Operation not permitted", "Permission denied", "Read-only file system")
 _NEEDED = "netbench needs all capabilities of root there, and /proc/sys, /sys and /run writable"
 
 
@@ -72,15 +70,15 @@ class Machine:
             state = MachineState(self._host)
             complete = [change.found(state) for change in batch]
             numbers = [self._record.record(change) for change in complete]
-            for place, message in self._make(complete).items():
+            for place, error in self._make(complete).items():
                 for number in numbers[place + 1 :]:
                     self._record.undone(number)  # not attempted
-                if _EXISTS in message:
+                if Fault.EXISTS in error.fault:
                     self._record.undone(numbers[place])  # made by somebody else at this very moment: not to be undone
-                command = f"`{complete[place].command}` failed: {message}"
-                if any(refusal in message for refusal in _REFUSALS):
+                command = f"`{complete[place].command}` failed: {error}"
+                if Fault.DENIED in error.fault:
                     raise MissingError(f"{command}; {_NEEDED}")
-                raise ChangeError(command, complete[place], message)
+                raise ChangeError(command, complete[place], str(error))
 
     def undo(self, to: int = 0) -> list[str]:
         """Undo changes, last first, down to a point; return a message for each failure.
@@ -167,7 +165,7 @@ class Machine:
         except (ValueError, IndexError) as error:
             raise TestbedError(f"{self._host}: its CPU time makes no sense: {error}") from error
 
-    def _make(self, batch: Sequence[Change]) -> dict[int, str]:
+    def _make(self, batch: Sequence[Change]) -> dict[int, TestbedError]:
         """Make a batch; return the failures by place in the batch; changes after one were not attempted."""
         requests = [change for change in batch if isinstance(change, KernelRequest)]
         if requests:
@@ -175,7 +173,7 @@ class Machine:
         try:
             batch[0].make(self._host)
         except TestbedError as error:
-            return {0: str(error)}
+            return {0: error}
         return {}
 
     def _undo(self, batch: Sequence[Change]) -> dict[int, str]:
@@ -190,7 +188,7 @@ class Machine:
                 places = [place for place, request in enumerate(requests) if request.undo_line]
                 lines = [requests[place].undo_line for place in places]
                 failed = run_batch(self._host, requests[0].undo_tool, lines, force=True) if lines else {}
-                return {places[nth]: words for nth, words in failed.items() if not is_gone(words)}
+                return {places[nth]: str(error) for nth, error in failed.items() if Fault.GONE not in error.fault}
             batch[0].undo(self._host)
         except MachineGoneError:
             return {}  # all changes are gone with the machine

@@ -19,8 +19,8 @@ from pyroute2 import netns as namespaces
 from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.bpf.libbpf import attach_xdp, load, run_live
-from netbench.errors import MissingError, NetbenchError
-from netbench.hosts.base import Host, run_checked
+from netbench.errors import Fault, MissingError, NetbenchError, fault_of
+from netbench.hosts.base import Host, fault_in, run_checked
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes.receive import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netlink import generic_netlink
@@ -142,7 +142,11 @@ def require_on_host(host: Host, requirements: Iterable[Requirement]) -> None:
 
 
 class ProbeError(Exception):
-    """A feature is missing; the text describes the observation."""
+    """A feature is missing; the text describes the observation. `fault` and `package` as in NetbenchError."""
+
+    def __init__(self, observed: object, fault: Fault = Fault.NONE, package: str = "") -> None:
+        super().__init__(str(observed))
+        self.fault, self.package = fault, package
 
 
 class Probes:
@@ -246,7 +250,7 @@ class Probes:
             with load("forward") as program:
                 attach_xdp(program.program("nb_forward"), socket.if_nametoindex("nbp0"), "native").close()
         except NetbenchError as error:
-            raise ProbeError(str(error)) from error
+            raise ProbeError(error, error.fault, error.package) from error
         return "attached a program"
 
     def openvswitch(self) -> str:
@@ -297,7 +301,7 @@ class Probes:
                 if number not in earlier:
                     BindThread(self._netns, name, (cpu,), number).make(host)
         except NetbenchError as error:
-            raise ProbeError(str(error)) from error
+            raise ProbeError(error, error.fault, error.package) from error
         return "one end of a pair received from a ring, by a kernel thread bound to a CPU"
 
     def live_frames(self) -> str:
@@ -306,7 +310,7 @@ class Probes:
             with load("source") as loaded:
                 run_live(loaded.program("paced"), bytes(60), 1)
         except NetbenchError as error:
-            raise ProbeError(str(error)) from error
+            raise ProbeError(error, error.fault, error.package) from error
         takes = xdp_device("nbp0").takes_frames
         if takes is None:
             raise ProbeError("does not report which interfaces accept frames from programs, as Linux 6.3 and newer do")
@@ -327,7 +331,8 @@ class Probes:
         )
         if done.returncode != 0:
             words = done.stderr.partition("Error: ")[2] or done.stderr
-            raise ProbeError((words.splitlines() or [f"{tool} exited with {done.returncode}"])[0])
+            first = (words.splitlines() or [f"{tool} exited with {done.returncode}"])[0]
+            raise ProbeError(first, fault_in(first))
 
 
 def attempt(probe: Callable[[Probes], str], probes: Probes) -> str:
@@ -335,7 +340,8 @@ def attempt(probe: Callable[[Probes], str], probes: Probes) -> str:
     try:
         return probe(probes)
     except (OSError, NetlinkError, subprocess.TimeoutExpired) as error:
-        raise ProbeError(_reason(error)) from error
+        number = error.code if isinstance(error, NetlinkError) else getattr(error, "errno", None)
+        raise ProbeError(_reason(error), fault_of(number or 0)) from error
 
 
 def _reason(error: Exception) -> str:

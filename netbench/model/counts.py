@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from netbench.model.distributions import SAME_CLOCK, ClockDifference, Spread
 from netbench.model.frame_mix import FrameMix, FrameSize, mean_bytes
@@ -28,6 +29,15 @@ class PointCount:
     grew: int | None
 
 
+class Dropper(Enum):
+    """What dropped frames for certain: a NIC, its receive ring, or what the one counter counts that `cause` names."""
+
+    NIC = "NIC"
+    RING = "ring"
+    COUNTER = "counter"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """Frames lost at a counting point, or in the segment of that name. `where` and `order` are the point's.
@@ -43,6 +53,7 @@ class Loss:
     order: int
     frames: int
     counters: tuple[str, ...] = field(default=(), compare=False)
+    dropper: Dropper = field(default=Dropper.UNKNOWN, compare=False)  # so in results of earlier versions
 
     @property
     def place(self) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
+from netbench.errors import KeyedError
+
 # RFC 6985, section 4. Links here take less than 16,000 bytes (j), and z, the MTU of the link, is written as a number.
 _LETTERS = {
     "a": 64,
@@ -188,7 +190,7 @@ def mix_of(value: object, smallest: int, largest: int) -> FrameMix:
     if not isinstance(genome, str | list | tuple) or not genome:
         raise ValueError(f"a mix needs a genome; {_FOR_EXAMPLE}")
     if not isinstance(genome, str) and sizes:
-        raise ValueError("sizes: they define capital letters, and this genome has no letters")
+        raise KeyedError("sizes", "they define capital letters, and this genome has no letters")
     frames = _of_letters(genome, _custom(sizes)) if isinstance(genome, str) else _of_sizes(genome)
     if len(frames) > _MOST_FRAMES:
         raise ValueError(f"a genome of {len(frames):,} frames: at most {_MOST_FRAMES:,} are repeated")
@@ -202,10 +204,10 @@ def mix_of(value: object, smallest: int, largest: int) -> FrameMix:
 
 def _custom(sizes: object) -> dict[str, int]:
     if not isinstance(sizes, Mapping):
-        raise ValueError("sizes: what capital letters mean, for example {A: 72, B: 1400}")
+        raise KeyedError("sizes", "what capital letters mean, for example {A: 72, B: 1400}")
     for letter, size in sizes.items():
         if letter not in set(_CUSTOM_LETTERS) or type(size) is not int:
-            raise ValueError(f"sizes: {letter}: a capital letter and its bytes with FCS, for example {{A: 72}}")
+            raise KeyedError("sizes", f"{letter}: a capital letter and its bytes with FCS, for example {{A: 72}}")
     return dict(sizes)
 
 
@@ -213,14 +215,16 @@ def _of_letters(genome: str, custom: Mapping[str, int]) -> tuple[int, ...]:
     known = {**_LETTERS, **custom}
     for letter in genome:
         if letter == "z":
-            raise ValueError("genome: z is the MTU of whatever link it is; write a list of sizes, or a capital letter")
+            raise KeyedError(
+                "genome", "z is the MTU of whatever link it is; write a list of sizes, or a capital letter"
+            )
         if letter in _CUSTOM_LETTERS and letter not in known:
-            raise ValueError(f"genome: {letter} has no size; define it: sizes: {{{letter}: 72}}")
+            raise KeyedError("genome", f"{letter} has no size; define it: sizes: {{{letter}: 72}}")
         if letter not in known:
             letters = ", ".join(f"{standard} = {size}" for standard, size in _LETTERS.items())
-            raise ValueError(f"genome: {letter!r} is none of the letters of RFC 6985: {letters}, or capital ones")
+            raise KeyedError("genome", f"{letter!r} is none of the letters of RFC 6985: {letters}, or capital ones")
     if unused := sorted(set(custom) - set(genome)):
-        raise ValueError(f"sizes: {unused[0]} is not in the genome")
+        raise KeyedError("sizes", f"{unused[0]} is not in the genome")
     return tuple(known[letter] for letter in genome)
 
 
@@ -233,7 +237,7 @@ def _of_sizes(genome: list[object] | tuple[object, ...]) -> tuple[int, ...]:
         elif type(item) is int:
             frames.append(item)
         else:
-            raise ValueError(f"genome: {item!r} is no size; write bytes with FCS, for example 64, or 7x64")
+            raise KeyedError("genome", f"{item!r} is no size; write bytes with FCS, for example 64, or 7x64")
     return tuple(frames)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
+from netbench.errors import KeyedError
 from netbench.model.fields import BootLimit, Memory, Name, NicName, PortName, Seconds, Vcpus
 
 # Text that ssh(1) cannot mistake for an option or a command.
@@ -168,19 +169,19 @@ class HostSpec(BaseModel):
         for kind, keys in _OF_KIND.items():
             for name in sorted(keys if self.kind != kind else ()):
                 if getattr(self, name) is not None:
-                    raise ValueError(f"{name}: only a host of kind {kind} has this, not one of kind {self.kind}")
+                    raise KeyedError(name, f"only a host of kind {kind} has this, not one of kind {self.kind}")
         if self.kind == "ssh" and self.address is None:
-            raise ValueError("address: a host of kind ssh needs one; write for example address: 192.0.2.11")
+            raise KeyedError("address", "a host of kind ssh needs one; write for example address: 192.0.2.11")
         if self.password is not None and self.server == "netns":
-            raise ValueError("password: an SSH server that netbench emulates uses a key; leave the password out")
+            raise KeyedError("password", "an SSH server that netbench emulates uses a key; leave the password out")
         if self.on is not None and self.kind != "netns":
-            raise ValueError(f"on: only a host of kind netns is on another, not one of kind {self.kind}")
+            raise KeyedError("on", f"only a host of kind netns is on another, not one of kind {self.kind}")
         if self.ports and self.kind == "vm":
-            raise ValueError("ports: a VM has no ports of this machine; its own NICs are named under nics")
+            raise KeyedError("ports", "a VM has no ports of this machine; its own NICs are named under nics")
         if self.forward is not None and not self.nics:
-            raise ValueError("forward: a VM that is a device under test has NICs; name them under nics")
+            raise KeyedError("forward", "a VM that is a device under test has NICs; name them under nics")
         if self.stp is not None and self.forward != "bridge":
-            raise ValueError("stp: only bridges have a spanning tree: `forward: bridge`")
+            raise KeyedError("stp", "only bridges have a spanning tree: `forward: bridge`")
         return self
 
     @property

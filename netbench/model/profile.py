@@ -4,6 +4,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from netbench.errors import KeyedError
 from netbench.model.fields import FrameSizeField, Mebibytes, Name, Percent, ProfileLoadField, Seconds, listed
 from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Off, Scenario, expanded
@@ -195,22 +196,22 @@ class Profile(BaseModel):
     @model_validator(mode="after")
     def _warms_up_for_a_part_only(self) -> "Profile":
         if self.warm_up is not None and self.warm_up >= self.duration:
-            raise ValueError(
-                f"warm_up: {self.warm_up:g} s leaves nothing of the duration, {self.duration:g} s, to measure"
+            raise KeyedError(
+                "warm_up", f"{self.warm_up:g} s leaves nothing of the duration, {self.duration:g} s, to measure"
             )
         return self
 
     @model_validator(mode="after")
     def _has_loads(self) -> "Profile":
         if not self.loads and self.schedule.kind == ScheduleSpec().kind:
-            raise ValueError("loads: is missing; for example `loads: [10kfps, 50%, max]`")
+            raise KeyedError("loads", "is missing; for example `loads: [10kfps, 50%, max]`")
         return self
 
     @model_validator(mode="after")
     def _stops_what_it_plans(self) -> "Profile":
         if self.stop_when_saturated is not None and self.schedule.kind != ScheduleSpec().kind:
-            raise ValueError(
-                f"stop_when_saturated: goes with schedule plan only; {self.schedule.kind} chooses its loads itself"
+            raise KeyedError(
+                "stop_when_saturated", f"goes with schedule plan only; {self.schedule.kind} chooses its loads itself"
             )
         return self
 
@@ -218,9 +219,10 @@ class Profile(BaseModel):
     def _rises_in_one_unit(self) -> "Profile":
         of_maximum = {load.kind is LoadKind.OF_MAXIMUM for load in self.loads if load.kind is not LoadKind.MAX}
         if self.stop_when_saturated is not None and len(of_maximum) > 1:
-            raise ValueError(
-                "stop_when_saturated: the order of these loads is unknown before the maximum is measured; use shares "
-                "of the maximum for all loads, or for none"
+            raise KeyedError(
+                "stop_when_saturated",
+                "the order of these loads is unknown before the maximum is measured; use shares "
+                "of the maximum for all loads, or for none",
             )
         return self
 

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from netbench.errors import KeyedError
 from netbench.model.fields import (
     FRAME_SIZE_SCHEMA,
     Name,
@@ -132,12 +133,12 @@ def _activity(value: object) -> Activity:
 
 def _stress(value: object) -> Stress:
     if not isinstance(value, dict) or not value or not set(value) <= {"cpu", "vm"}:
-        raise ValueError("stress: numbers of workers, for example {cpu: 8, vm: 4}")
+        raise KeyedError("stress", "numbers of workers, for example {cpu: 8, vm: 4}")
     for name, number in value.items():
         if type(number) is not int or not 0 <= number <= _MOST_WORKERS:
-            raise ValueError(f"stress: {name}: a number of workers, 0 to {_MOST_WORKERS}")
+            raise KeyedError("stress", f"{name}: a number of workers, 0 to {_MOST_WORKERS}")
     if not any(value.values()):
-        raise ValueError("stress: no workers at all; write idle for that")
+        raise KeyedError("stress", "no workers at all; write idle for that")
     return Stress(**value)
 
 
@@ -145,18 +146,18 @@ def _network(rate: object, frame_size: object) -> Network:
     try:
         size = parse_frame_size(frame_size)
     except ValueError as error:
-        raise ValueError(f"frame_size: {error}") from error
+        raise KeyedError("frame_size", f"{error}") from error
     if not isinstance(rate, str):
         hint = percent_hint(rate) if isinstance(rate, int | float) and 0 < rate <= 100 else load_hint(rate)
-        raise ValueError(f"network: a rate needs a unit; write for example 50%, 20000fps, 10Mbit/s or max{hint}")
+        raise KeyedError("network", f"a rate needs a unit; write for example 50%, 20000fps, 10Mbit/s or max{hint}")
     share = _SHARE.fullmatch(rate.strip())
     if share is None:
         try:
             return Network(Load.parse(rate.removesuffix(_OF_LINE_RATE)), None, size)
         except ValueError as error:
-            raise ValueError(f"network: {rate!r}: {error}") from error
+            raise KeyedError("network", f"{rate!r}: {error}") from error
     if not 0 < float(share[1]) <= 1000:
-        raise ValueError("network: a share of the maximum is more than 0% and at most 1000%")
+        raise KeyedError("network", "a share of the maximum is more than 0% and at most 1000%")
     return Network(None, float(share[1]), size)
 
 
@@ -242,7 +243,7 @@ def expanded(items: object) -> object:
         try:
             scenarios += scenarios_of(item)
         except ValueError as error:
-            key = str(error).partition(":")[0]
+            key = error.key if isinstance(error, KeyedError) else ""
             place = (key,) if isinstance(item, dict) and key in item else ()
             raise located_error((index, *place) if written is items else place, str(error)) from error
     return tuple(scenarios)
@@ -271,7 +272,7 @@ def _steps(item: Mapping[str, Any]) -> list[object]:
     base = item.get("name", "network")
     rates = item["network"] if isinstance(item["network"], list) else [item["network"]]
     if not rates:
-        raise ValueError("network: name at least one rate, for example [50%, 95%]")
+        raise KeyedError("network", "name at least one rate, for example [50%, 95%]")
     activities = [_network(rate, item.get("frame_size", MIN_FRAME_SIZE)) for rate in rates]
     return [{**rest, "name": f"{base}-{_step_name(activity)}", "activity": activity} for activity in activities]
 

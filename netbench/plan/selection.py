@@ -11,8 +11,7 @@ from netbench.model.scenario import Network, Off, Scenario
 from netbench.model.suggestions import close_to
 from netbench.model.topology import Topology
 from netbench.model.units import line_rate_fps
-from netbench.plan.costs import Costs
-from netbench.plan.schedule import CampaignPlan
+from netbench.plan.schedule import CampaignPlan, Costs
 
 
 def choose(

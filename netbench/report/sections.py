@@ -46,8 +46,6 @@ from netbench.statistics.sharing import Background, background
 Item = TypeVar("Item", RelativeMaximum, Background)
 Sections = Iterator[Section]
 
-_COMPUTES = str(Stress())
-
 
 def campaign_sections(model: ReportModel) -> list[Section]:
     """All sections with data."""
@@ -172,7 +170,7 @@ def _second_guest_computes(model: ReportModel) -> Sections:
         maximum
         for maximum in model.maxima
         if not maximum.best.forwarding
-        and any(neighbour.activity.startswith(_COMPUTES) for neighbour in maximum.best.neighbours)
+        and any(isinstance(neighbour.activity, Stress) for neighbour in maximum.best.neighbours)
     ]
     if (paper := model.paper) and computing:
         columns = {maximum.scenario: maximum.scenario.removeprefix("cpu-") for maximum in computing}

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from netbench.errors import KeyedError
 from netbench.model.fields import LoadField, Percent, Seconds, listed
 from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import MAX_SECONDS, Count
@@ -81,7 +82,7 @@ class ResetOptions(_Strict):
     @model_validator(mode="after")
     def _comes_back(self) -> Self:
         if self.before >= self.duration:
-            raise ValueError("before: less than the duration, or nothing is sent after the reset")
+            raise KeyedError("before", "less than the duration, or nothing is sent after the reset")
         return self
 
 
@@ -144,19 +145,20 @@ class SearchOptions(_Strict):
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
         if len(set(self.loss)) < len(self.loss):
-            raise ValueError("loss: a ratio is defined twice")
+            raise KeyedError("loss", "a ratio is defined twice")
         if self.method in ("rfc2544", "tst009") and len(self.loss) > 1:
-            raise ValueError(f"loss: method {self.method} has one ratio; mlrsearch searches for several")
+            raise KeyedError("loss", f"method {self.method} has one ratio; mlrsearch searches for several")
         if self.method in ("rfc2544", "loss-rate") and self.loss != (0.0,):
-            raise ValueError("loss: RFC 2544 (section 26) knows no loss but 0; take method tst009 or mlrsearch")
+            raise KeyedError("loss", "RFC 2544 (section 26) knows no loss but 0; take method tst009 or mlrsearch")
         if LoadKind.OF_MAXIMUM in {load.kind for load in (self.lowest, self.highest) if load}:
             raise ValueError("lowest, highest: a load such as 1000fps; the maximum is what is searched for")
         if self.lowest is not None and self.lowest.kind is LoadKind.MAX:
-            raise ValueError("lowest: a load such as 1000fps, not max")
+            raise KeyedError("lowest", "a load such as 1000fps, not max")
         if self.tests and (self.loss[0] > 0 or self.method in ("loss-rate", "sweep")):
-            raise ValueError(
-                "tests: those of RFC 2544 begin with the throughput without loss; take method rfc2544, tst009 or "
-                "mlrsearch, and 0% as the first of loss"
+            raise KeyedError(
+                "tests",
+                "those of RFC 2544 begin with the throughput without loss; take method rfc2544, tst009 or "
+                "mlrsearch, and 0% as the first of loss",
             )
         return self
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from netbench.errors import MissingError
 from netbench.linux.proc import ProcessStat, all_processes, read_process
-from netbench.model.counts import StreamCounts
+from netbench.model.counts import Dropper, StreamCounts
 from netbench.model.documents import plain
 from netbench.model.foreign_text import read_text
 from netbench.model.paths import host_of
@@ -27,7 +27,6 @@ from netbench.selftest.time_checks import judge_own_delay
 from netbench.selftest.trials import Pattern, Tester, complaints
 from netbench.signals import shielded
 from netbench.statistics.totals import summed
-from netbench.trial.loss_attribution import RING_FULL
 from netbench.uut.base import ActiveGuest
 
 _EVERY_S = 0.005
@@ -276,7 +275,7 @@ def _passed_fps(counts: StreamCounts) -> float:
 
 
 def _lost_by_ring(counts: StreamCounts) -> int:
-    return sum(loss.frames for loss in counts.lost_at if loss.cause == RING_FULL)
+    return sum(loss.frames for loss in counts.lost_at if loss.dropper is Dropper.RING)
 
 
 def _is_clean(result: TrialResult) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, TypeAdapter
 
 from netbench.capture.pcap import pcap_bytes
-from netbench.errors import MachineGoneError, MissingError, TestbedError
+from netbench.errors import Fault, MachineGoneError, MissingError, TestbedError
 from netbench.hosts.base import Host, kernel_of
 from netbench.hosts.remote_code import has_netbench, module_command_on, output_path
 from netbench.hosts.worker_process import WorkerProcess
@@ -114,18 +114,19 @@ class RemoteCounting:
 
 def _probe(_: Probes) -> str:
     """Load the program, attach it at every hook that may be used, and return the result as text."""
-    working, refused = [], []
+    working, refused, fault, package = [], [], Fault.NONE, ""
     hooks: tuple[HookChoice, ...] = ("xdp", "tcx")
     for hook in hooks:
         try:
             attached = attach("nbp1", hook, Capacity.needed(1, 1, 0), by_napi=False)
         except MissingError as error:
             refused.append(str(error))
+            fault, package = fault | error.fault, package or error.package
         else:
             attached.close()
             working.append(attached.hook.name)
     if not working:
-        raise ProbeError("; ".join(dict.fromkeys(refused)))
+        raise ProbeError("; ".join(dict.fromkeys(refused)), fault, package)
     return "; ".join((f"loaded its program and attached it ({' and '.join(working)})", *refused))
 
 

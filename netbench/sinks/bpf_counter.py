@@ -15,7 +15,7 @@ from netbench.bpf.libbpf import BpfError, BpfLink, BpfMap, HookTakenError, Loade
 from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected, Span, StreamCapture
 from netbench.capture.distribution import Distribution
 from netbench.capture.sequences import losses_of
-from netbench.errors import MissingError, UsageError
+from netbench.errors import Fault, MissingError, UsageError
 from netbench.hosts.clock import ClockReading
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.distributions import ClockOffset
@@ -298,19 +298,20 @@ def attach(interface: str, choice: HookChoice, room: Capacity, *, by_napi: bool)
     device = xdp_device(interface)
     hooks, why = _hooks(choice, device.kind, by_napi=by_napi)
     refusals: list[str] = []
-    is_taken = False
+    is_taken, fault, package = False, Fault.NONE, ""
     for hook in hooks:
         try:
             return _attached(hook, device, room, "; ".join(refusals) or why)
         except (BpfError, MissingError) as error:
             refusals.append(str(error))
             is_taken |= isinstance(error, HookTakenError)
+            fault, package = fault | error.fault, package or error.package
     if is_taken:
         refusals.append(
             "a NIC runs one XDP program, and the source xdp of the reverse stream may have attached its own: "
             "set `hook: tcx`"
         )
-    raise MissingError("; ".join(dict.fromkeys(refusals)))
+    raise MissingError("; ".join(dict.fromkeys(refusals)), fault=fault, package=package)
 
 
 def _hooks(choice: HookChoice, kind: str, *, by_napi: bool) -> tuple[Sequence[BpfHook], str]:

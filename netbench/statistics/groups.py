@@ -12,6 +12,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps, l2_mbps
 from netbench.model.frame_mix import FrameMix, FrameSize, rising
 from netbench.model.limits import LimitCause
+from netbench.model.scenario import Activity
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, Verdict
@@ -146,7 +147,7 @@ class NeighbourGroup(Repetitions):
     """One neighbour over the valid repetitions of a measurement; its rates are None if it forwards nothing."""
 
     name: str
-    activity: str
+    activity: Activity
 
 
 @dataclass(frozen=True, slots=True)

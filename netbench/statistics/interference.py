@@ -240,16 +240,15 @@ def _point(step: Group, offered: Interval | None) -> CurvePoint | None:
 
 def _comes_from(idle: Group, step: Group) -> bool:
     """Return whether the neighbours of a step only forward, so that at a rate of 0 they equal these idle ones."""
-    doing_nothing = str(Idle())
     return {guest.name for guest in step.neighbours} == {guest.name for guest in idle.neighbours} and all(
-        guest.frame_size is not None or guest.activity == doing_nothing for guest in step.neighbours
+        guest.frame_size is not None or isinstance(guest.activity, Idle) for guest in step.neighbours
     )
 
 
 def _disturbances(step: Group) -> tuple[tuple[str, str], ...]:
     """Return the name and the activity of each neighbour, without its rate."""
     return tuple(
-        (guest.name, guest.activity if guest.frame_size is None else f"{long_as(guest.frame_size)} frames")
+        (guest.name, str(guest.activity) if guest.frame_size is None else f"{long_as(guest.frame_size)} frames")
         for guest in step.neighbours
     )
 

@@ -86,7 +86,7 @@ def background(groups: Iterable[Group]) -> tuple[Background, ...]:
     found = []
     for (victim, scenario), loads in grouped(sharing, lambda group: (group.victim, group.scenario)).items():
         trials = [trial for group in loads for trial in group.valid]
-        activities = tuple(dict.fromkeys(neighbour.activity for group in loads for neighbour in group.forwarding))
+        activities = tuple(dict.fromkeys(str(neighbour.activity) for group in loads for neighbour in group.forwarding))
         means = NEIGHBOURS_OFFERED_MBPS.over(trials), NEIGHBOURS_THROUGHPUT_MBPS.over(trials)
         found.append(Background(victim, scenario, activities, *means))
     return tuple(found)
@@ -159,7 +159,7 @@ def _use(uut: str, scenario: str, trials: Sequence[TrialTotals]) -> CpuUse:
         host=_share("host", trials),
         machine=_share("machine", trials),
         neighbours=tuple(
-            NeighbourCpu(name, seen[0].activity, _share("guest", seen), _share("host", seen), _share(LOAD, seen))
+            NeighbourCpu(name, str(seen[0].activity), _share("guest", seen), _share("host", seen), _share(LOAD, seen))
             for name, seen in neighbours.items()
         ),
     )

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from netbench.model.counts import StreamCounts, l1_mbps
 from netbench.model.frame_mix import FrameMix, FrameSize
+from netbench.model.scenario import Activity
 from netbench.model.trial import GuestResult, GuestTask, TrialResult
 from netbench.statistics.intervals import Interval, boots_interval, counting_error
 
@@ -120,7 +121,7 @@ class NeighbourTotals(Totals):
     """One neighbour in one trial; its rates are None if it forwards nothing."""
 
     name: str
-    activity: str
+    activity: Activity
 
     @classmethod
     def of(cls, task: GuestTask, measured: GuestResult, counted_s: float | None, boot: int) -> "NeighbourTotals":
@@ -132,7 +133,7 @@ class NeighbourTotals(Totals):
             counted_s=counted_s,
             boot=boot,
             name=task.name,
-            activity=str(task.activity),
+            activity=task.activity,
         )
 
 

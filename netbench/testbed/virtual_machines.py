@@ -134,4 +134,4 @@ def _name_nics(guest: RunningGuest) -> None:
     lines = [("link", "set", found[end.mac], "name", name) for name, end in passing]
     lines += [("link", "set", name, "name", end.interface) for name, end in passing]
     if failed := run_batch(host, ("ip",), lines):
-        raise TestbedError(f"{guest.spec.title}: its NICs cannot be named: {'; '.join(failed.values())}")
+        raise TestbedError(f"{guest.spec.title}: its NICs cannot be named: {'; '.join(map(str, failed.values()))}")

@@ -17,12 +17,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from netbench.model.counts import Loss
+from netbench.model.counts import Dropper, Loss
 from netbench.model.points import UUT, CountingPoint, PathSection, PointKind
 from netbench.trial.observation import CounterDelta, NicDelta, StreamObservation
 from netbench.trial.segments import DropCounter, Segment, name_rest, share_out
-
-RING_FULL = "receive ring full"
 
 
 class LossAttribution(NamedTuple):
@@ -106,18 +104,15 @@ def all_counted(trial: Sequence[StreamObservation]) -> bool:
     """Return True if drop counters have counted every missing frame of every stream."""
     placed = losses(trial)
     return all(
-        _counted(evidence, placed[evidence.path.name]) == evidence.sent.frames - (evidence.received.frames or 0)
+        _counted(placed[evidence.path.name]) == evidence.sent.frames - (evidence.received.frames or 0)
         and not placed[evidence.path.name].overcounted
         for evidence in trial
     )
 
 
-def _counted(evidence: StreamObservation, placed: LossAttribution) -> int:
+def _counted(placed: LossAttribution) -> int:
     """Return the number of frames that a NIC, its ring or one identified counter dropped."""
-    counters = {(growth.point.name, growth.counter) for growth in evidence.growths if growth.frames}
-    return sum(
-        loss.frames for loss in placed.losses if loss.cause in ("", RING_FULL) or (loss.point, loss.cause) in counters
-    )
+    return sum(loss.frames for loss in placed.losses if loss.dropper is not Dropper.UNKNOWN)
 
 
 def _in_order(found: Iterable[Loss]) -> tuple[Loss, ...]:
@@ -165,18 +160,18 @@ def _segments(evidence: StreamObservation, ends: _Ends) -> Iterator[Segment]:
     of_source, of_sink = evidence.nic(PathSection.SOURCE), evidence.nic(PathSection.SINK)
     unsent = max(0, evidence.sent.frames + ends.others - source.tx)
     yield Segment(uut, unsent, _drops_at(evidence, PathSection.SOURCE), of_source, source.tx_dropped)
-    at_sink = RING_FULL if evidence.has_ring("sink") and sink.rx else ""
+    at_sink = Dropper.RING if evidence.has_ring("sink") and sink.rx else Dropper.NIC
     if ends.within:
         ingress, egress = ends.within
         of_ingress = evidence.nic(PathSection.INGRESS)
         # Frames that are too long for the link never come in.
-        cause = RING_FULL if evidence.has_ring("ingress") and ingress.rx else ""
-        yield Segment(uut, max(0, source.tx - ingress.rx), (), of_ingress, _refused(ingress), nic_cause=cause)
+        at_ingress = Dropper.RING if evidence.has_ring("ingress") and ingress.rx else Dropper.NIC
+        yield Segment(uut, max(0, source.tx - ingress.rx), (), of_ingress, _refused(ingress), of_nic=at_ingress)
         yield from _in_uut(evidence, ends, ingress, egress)
-        yield Segment(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink), nic_cause=at_sink)
+        yield Segment(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink), of_nic=at_sink)
     else:
         missing, name = max(0, source.tx - (sink.rx - ends.copies)), (uut, "source NIC to sink NIC")
-        yield Segment(uut, missing, (), of_sink, _refused(sink), nic_cause=at_sink, name=name)
+        yield Segment(uut, missing, (), of_sink, _refused(sink), of_nic=at_sink, name=name)
     seen = (evidence.arrived or 0) + (evidence.dropped_by_sink or 0)
     uncaught = max(0, sink.rx - evidence.extra_at_sink - seen)
     yield Segment(uut, uncaught, _drops_at(evidence, PathSection.SINK))
@@ -255,7 +250,7 @@ def _claim(path: Sequence[Segment]) -> None:
             segment.rest -= claimed
             for drops in segment.drops:
                 if drops.frames and drops.exact:
-                    segment.explain(drops.point, drops.counter, drops.frames)
+                    segment.explain(drops.point, drops.counter, drops.frames, dropper=Dropper.COUNTER)
             claimed, segment.rest = max(0, -segment.rest), max(0, segment.rest)
 
 

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from netbench.model.counts import Loss
+from netbench.model.counts import Dropper, Loss
 from netbench.model.points import CountingPoint
 from netbench.trial.observation import UNCOUNTED, CounterDelta
 
 _MOST_NAMED = 3  # counters that may have dropped a frame
 _MOST_COMBINED = 12  # segments whose combinations are all tried
+RING_FULL = "receive ring full"
 _OF_ALL = "counted for all streams"
 _IN_ALL = "counted in several places"
 _MAYBE_RESET = "whose counter may have been reset meanwhile"
@@ -22,7 +23,7 @@ _MAYBE_RESET = "whose counter may have been reset meanwhile"
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """Part of a path, with the counters and the NIC at one end (for `nic_cause`) that may have dropped frames on it.
+    """Part of a path, with the counters and the NIC at one end (or its ring, `of_nic`) that may have dropped frames.
 
     `rest` are the frames missing at its end, of any stream, that are unexplained so far. If they stay unexplained, they
     were lost at the point and for the cause in `name`, if it is set. `uut` is the point of losses without a point of
@@ -34,7 +35,7 @@ class Segment:
     drops: Sequence[CounterDelta] = ()
     nic: CountingPoint | None = None
     nic_dropped: int = 0
-    nic_cause: str = ""
+    of_nic: Dropper = Dropper.NIC
     name: tuple[CountingPoint, str] | None = None
     perhaps: list[CounterDelta] = field(default_factory=list)
     found: list[Loss] = field(default_factory=list)
@@ -44,16 +45,24 @@ class Segment:
         """The counters that may have dropped uncounted frames."""
         return [growth for growth in self.drops if growth.silent]
 
-    def explain(self, point: CountingPoint, cause: str, frames: int, counters: Sequence[str] = ()) -> None:
-        """Record that so many of the missing frames were lost at a point, for this cause; `counters` as in Loss."""
+    def explain(
+        self,
+        point: CountingPoint,
+        cause: str,
+        frames: int,
+        counters: Sequence[str] = (),
+        dropper: Dropper = Dropper.UNKNOWN,
+    ) -> None:
+        """Record that so many of the missing frames were lost at a point, for this cause; all as in Loss."""
         self.rest -= frames
         if frames:
-            self.found.append(Loss(point.name, cause, point.where, point.order, frames, tuple(counters)))
+            self.found.append(Loss(point.name, cause, point.where, point.order, frames, tuple(counters), dropper))
 
     def explain_nic(self) -> None:
         """Explain the drops of the NIC itself; they include foreign frames, so at most as many as are missing."""
         if self.nic:
-            self.explain(self.nic, self.nic_cause, min(self.nic_dropped, self.rest))
+            cause = RING_FULL if self.of_nic is Dropper.RING else ""
+            self.explain(self.nic, cause, min(self.nic_dropped, self.rest), dropper=self.of_nic)
 
     def blame(self, suspects: Sequence[CounterDelta], why: str, frames: int) -> None:
         """Record that one of these counters dropped the frames, at their point if they share one, else at the UUT."""
@@ -63,7 +72,8 @@ class Segment:
             names[_MOST_NAMED - 1 :] = [f"{len(names) - _MOST_NAMED + 1} more"]
         cause = " or ".join(names) + (f", {why}" if why else "")
         counters = [growth.counter for growth in suspects]
-        self.explain(points.pop() if len(points) == 1 else self.uut, cause, frames, counters)
+        dropper = Dropper.UNKNOWN if why or len(suspects) > 1 else Dropper.COUNTER
+        self.explain(points.pop() if len(points) == 1 else self.uut, cause, frames, counters, dropper)
 
 
 @dataclass(slots=True)

@@ -17,8 +17,7 @@ from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import forwarder_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarder_process import Impairments
-from netbench.uut.forwarding import await_forwarding, inside_nics, require_way_back
-from netbench.uut.forwarding_process import ForwardingProcess, StartProcess
+from netbench.uut.forwarding import ForwardingProcess, StartProcess, await_forwarding, inside_nics, require_way_back
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,23 @@ A stream and its reverse stream share one pair of NICs, for which each change is
 each flow; the rest goes from the ingress hook of nftables straight to the egress NIC (nf_flowtable.rst). `tc` redirects
 all frames received by one NIC to the other before any layer sees them (tc-mirred(8)). `xdp` does so in the driver, and
 is not made of changes: its programs exist as long as a process (`xdp_process`).
+
+A process of netbench that forwards on the host of its NICs answers each line on its stdin, and once before the first,
+with one JSON object. It ends when its stdin does.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from netbench.errors import TestbedError, UsageError
+from netbench.hosts.base import Host, machine_name
 from netbench.hosts.clock import wait_until
+from netbench.hosts.pipes import end
+from netbench.hosts.remote_code import module_command_on
+from netbench.hosts.trusted_code import module_command
+from netbench.hosts.worker_process import WorkerProcess
 from netbench.linux.changes import (
     AddAddress,
     AddBridge,
@@ -40,6 +50,9 @@ ROUTING = ("route", "flowtable")
 _CARRIER_S = 30.0
 _GUEST_CARRIER_S = 30.0  # with an emulated CPU it may take ten seconds for one answer
 _POLL_S = 0.01
+_ANSWER_S = 10.0
+_ELSEWHERE_S = 60.0  # Python is slow to start on an emulated CPU
+_END_S = 1.0
 
 
 def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
@@ -198,3 +211,47 @@ def _redirects(paths: Sequence[StreamPath]) -> Iterator[Change]:
 
 def _namespaces(paths: Sequence[StreamPath]) -> list[str | None]:
     return list(dict.fromkeys(inside_nics(path)[0].netns for path in paths))
+
+
+@dataclass(frozen=True, slots=True)
+class StartProcess:
+    """The process of one stream, or of a whole UUT: its name, its host, and the module that it runs."""
+
+    name: str
+    host: str
+    module: str
+    arguments: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        return shlex.join(module_command(self.module, *self.arguments))
+
+
+class ForwardingProcess:
+    """One process; MissingError on a host without netbench."""
+
+    def __init__(self, host: Host, start: StartProcess) -> None:
+        self._process = host.spawn(module_command_on(host, start.module, *start.arguments))
+        self._conversation = WorkerProcess(f"the forwarder of host {host.name}", self._process)
+        self._limit_s = _ELSEWHERE_S if machine_name(host) else _ANSWER_S
+
+    def ask(self, request: str) -> Mapping[str, Any]:
+        """Return the answer to `reset` or `read`; TestbedError without one."""
+        self._conversation.write(request)
+        return self.answer()
+
+    def answer(self) -> Mapping[str, Any]:
+        """Return the next answer."""
+        try:
+            return self._conversation.any_reply(self._limit_s)
+        except TimeoutError as error:
+            raise TestbedError(str(error)) from error
+
+    def require_alive(self) -> None:
+        """Raise TestbedError when it has ended."""
+        if self._process.poll() is not None:
+            raise TestbedError(self._conversation.failure("died"))
+
+    def end(self) -> None:
+        """End it: by closing its stdin, then by SIGKILL."""
+        end(self._process, _END_S)

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, model_validator
 
-from netbench.errors import ChangeError, MissingError
+from netbench.errors import ChangeError, KeyedError, MissingError
 from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import AddIngress, AddTable, Change, GroOn, Redirect, SteerReceived
 from netbench.linux.requirements import IN_A_VM, ON_VETH, Feature, Probes, Requirement
@@ -15,8 +15,15 @@ from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import xdp_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
-from netbench.uut.forwarding import ROUTING, Forward, await_forwarding, forwarding_changes, inside_nics
-from netbench.uut.forwarding_process import ForwardingProcess, StartProcess
+from netbench.uut.forwarding import (
+    ROUTING,
+    Forward,
+    ForwardingProcess,
+    StartProcess,
+    await_forwarding,
+    forwarding_changes,
+    inside_nics,
+)
 
 _QUIET_TIME_S = 0.01  # a kernel forwards at once
 _NEEDS = {
@@ -49,9 +56,9 @@ class RawOptions(BaseModel, extra="forbid", frozen=True):
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
         if self.forward == "xdp" and self.rps:
-            raise ValueError("rps: XDP redirects frames before they are spread over CPUs; leave it out, or use tc")
+            raise KeyedError("rps", "XDP redirects frames before they are spread over CPUs; leave it out, or use tc")
         if self.forward != "xdp" and self.xdp != "auto":
-            raise ValueError(f"xdp: {self.xdp} is for `forward: xdp`")
+            raise KeyedError("xdp", f"{self.xdp} is for `forward: xdp`")
         return self
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.base import Source
-from netbench.hosts.base import Completed, Host, Process
+from netbench.hosts.base import Completed, Host, Process, refusal
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.distributions import Spread
 from netbench.model.paths import InterfaceRef, Nic, StreamPath
@@ -357,7 +357,7 @@ class FakeHost:
 
     def read(self, path: str) -> str:
         if path not in self.files:
-            raise TestbedError(f"{self}: {path} cannot be read: No such file or directory")
+            raise refusal(f"{self}: {path} cannot be read", "No such file or directory")
         return self.files[path]
 
     def write(self, path: str, text: str) -> None:

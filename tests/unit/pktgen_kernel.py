@@ -20,7 +20,7 @@ from netbench.errors import TestbedError
 from netbench.generators.pktgen import control
 from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
-from netbench.hosts.base import Completed, Process
+from netbench.hosts.base import Completed, Process, refusal
 from netbench.model.traffic import Traffic
 
 OFFSET_NS = 1_795_243_845_776_849_510
@@ -365,7 +365,7 @@ class PktgenHost:
             return self.kernel.stat
         file = path.removeprefix(f"{DIRECTORY}/")
         if file not in self.kernel.files():
-            raise TestbedError(f"host {self.name}: {path} cannot be read: No such file or directory")
+            raise refusal(f"host {self.name}: {path} cannot be read", "No such file or directory")
         return self.kernel.read(file)
 
     def write(self, path: str, text: str) -> None:
@@ -373,8 +373,7 @@ class PktgenHost:
         try:
             self.kernel.write(path.removeprefix(f"{DIRECTORY}/"), text)
         except Refused as refused:
-            reason = os.strerror(refused.args[0])
-            raise TestbedError(f"host {self.name}: {path} cannot be written: {reason}") from refused
+            raise refusal(f"host {self.name}: {path} cannot be written", os.strerror(refused.args[0])) from refused
 
     def _require_there(self) -> None:
         if self.kernel.lost:

@@ -15,7 +15,7 @@ from netbench.plan.schedule import CampaignPlan
 from netbench.plan.warnings import selftest_warnings
 from netbench.results.selftests import fingerprint, keep_record, latest_record
 from netbench.selftest.loopback import CeilingSearch, loopback
-from netbench.trial.loss_attribution import RING_FULL
+from netbench.trial.segments import RING_FULL
 from netbench.trial.verdict_rules import beyond_ceiling
 from tests.unit.fakes import fake_ports
 from tests.unit.inputs import profile, topology, topology_in_vm

@@ -139,12 +139,12 @@ def test_a_neighbour_has_streams_rates_and_cpu_shares_of_its_own() -> None:
     )
     assert lost_frames_by_place([beside()]).total() == 0
     forwards, computes = group.neighbours
-    assert (forwards.name, forwards.activity, forwards.frame_size) == (
+    assert (forwards.name, str(forwards.activity), forwards.frame_size) == (
         "second",
         "forwards 64-byte frames at 1000fps",
         64,
     )
-    assert (computes.name, computes.activity, computes.frame_size) == ("third", "stress-ng --cpu 1", None)
+    assert (computes.name, str(computes.activity), computes.frame_size) == ("third", "stress-ng --cpu 1", None)
     assert forwards.offered_fps is not None
     assert (forwards.offered_fps, forwards.throughput_fps) == (
         Interval(2500, counting_error(0) / 4000 * 5000 / 2, 2),

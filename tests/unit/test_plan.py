@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from netbench.errors import UsageError
 from netbench.model.trial import TrialSpec
 from netbench.model.virtualisation import DurationEstimate
-from netbench.plan.costs import Costs, VmCosts
+from netbench.plan.schedule import Costs, VmCosts
 from netbench.plan.selection import choose, loads_above_line_rate
 from netbench.plan.static_plan import StaticPlan
 from tests.unit.inputs import profile, topology

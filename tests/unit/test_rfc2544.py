@@ -26,8 +26,7 @@ from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.model.virtualisation import DurationEstimate
-from netbench.plan.costs import Costs
-from netbench.plan.schedule import Schedule
+from netbench.plan.schedule import Costs, Schedule
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
 from netbench.report.tables.searches import bursts_text

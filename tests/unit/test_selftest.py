@@ -14,7 +14,7 @@ from netbench.selftest.forwarders import forwarder_cases, judge_forwarder
 from netbench.selftest.loopback import Seen, Watch, judge_capture, judge_left_alone, this_process
 from netbench.selftest.loss_checks import ForeignFilter, judge_attached, judge_drops, references
 from netbench.selftest.time_checks import CpuTimes, judge_cpus, judge_own_delay, parse_stat
-from netbench.trial.loss_attribution import RING_FULL
+from netbench.trial.segments import RING_FULL
 from netbench.uut.forwarder import ForwarderDelays
 from netbench.uut.reference import DROP_RULE, ReferenceOptions
 from tests.unit.inputs import topology

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from netbench.model.virtualisation import DurationEstimate
-from netbench.plan.costs import Costs
 from netbench.plan.duration import TimeLeft
+from netbench.plan.schedule import Costs
 from netbench.plan.selection import choose
 from netbench.plan.static_plan import StaticPlan
 from tests.unit.inputs import profile, topology

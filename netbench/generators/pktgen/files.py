@@ -141,7 +141,7 @@ class PktgenFiles:
         try:
             self.host.write(path, command + "\n")
         except TestbedError as error:
-            reason = str(error).rsplit(": ", 1)[-1].replace(*_NOT_SUPPORTED)
+            reason = (error.words or str(error)).rsplit(": ", 1)[-1].replace(*_NOT_SUPPORTED)
             raise TestbedError(f"pktgen rejects `{command}` > {path}: {reason}{self._result(file)}") from error
 
     def device(self, name: str) -> PktgenDevice:

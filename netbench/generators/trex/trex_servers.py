@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.errors import KeyedError, MissingError, TestbedError, UsageError
 from netbench.generators.trex.trex_package import MODULE, SERVER, no_client
 from netbench.hosts.base import Host, exists, machine_name, run_checked
 from netbench.hosts.remote_code import bring, module_command_on, scratch_of
@@ -57,7 +57,7 @@ class TrexOptions(BaseModel, extra="forbid"):
         if self.path is not None and self.model_fields_set - {"path", "delay_fps"}:
             raise ValueError("with `path`, netbench starts the servers: leave out server, sync_port, async_port, ports")
         if len(set(self.ports.values())) < len(self.ports):
-            raise ValueError("ports: two interfaces have the same port of TRex; give each another port")
+            raise KeyedError("ports", "two interfaces have the same port of TRex; give each another port")
         return self
 
 

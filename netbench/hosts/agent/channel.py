@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from netbench.errors import TestbedError
 from netbench.hosts.agent.program import HEADER, LONGEST_BODY, VERSION
-from netbench.hosts.base import Completed, GoneError
+from netbench.hosts.base import Completed, GoneError, refusal
 from netbench.hosts.clock import wait_until
 from netbench.model.foreign_text import decoded, encoded
 
@@ -151,7 +151,7 @@ class AgentChannel:
             self.send(b"K", number, b"9")
             raise TestbedError(f"{self.machine}: {command} printed too much: more than {LONGEST_ANSWER >> 20} MiB")
         if ending.kind == b"F":
-            raise TestbedError(f"{self.machine}: {command} cannot start: {decoded(ending.body)}")
+            raise refusal(f"{self.machine}: {command} cannot start", decoded(ending.body))
         stdout, stderr = (decoded(bytes(written[kind])) for kind in (b"O", b"S"))
         return Completed(tuple(argv), int(ending.body), stdout, stderr)
 
@@ -187,7 +187,7 @@ class AgentChannel:
             self.send(kind, number, body)
             message = answer(timeout_s, "no answer")
         if message.kind == b"F":
-            raise TestbedError(f"{self.machine}: {decoded(message.body)}")
+            raise refusal(self.machine, decoded(message.body))
         return message.body
 
     def give_up(self, why: str) -> None:
@@ -229,7 +229,7 @@ class AgentChannel:
             self.send(kind, number, body)
             ending = answer(timeout_s, f"{path} was not {verb}")
         if ending.kind == b"F":
-            raise TestbedError(f"{self.machine}: {path} cannot be {verb}: {decoded(ending.body)}")
+            raise refusal(f"{self.machine}: {path} cannot be {verb}", decoded(ending.body))
 
     @contextmanager
     def _request(self, last: Callable[[Message], bool]) -> Iterator[tuple[int, Callable[[float, str], Message]]]:

@@ -19,7 +19,7 @@ from netbench.hosts.agent.channel import (
     NoAnswerError,
     encoded_command,
 )
-from netbench.hosts.base import Completed, GoneError, Remote, load, save
+from netbench.hosts.base import Completed, GoneError, Remote, load, refusal, save
 from netbench.model.foreign_text import ENCODING, ERRORS, decoded, encoded
 
 _PIECE_BYTES = 1 << 16
@@ -172,7 +172,7 @@ class AgentHost(Remote):
             # Not `put`, which sends one message: a file may exceed the maximum of a message.
             done = self.channel.run(["dd", f"of={path}", "bs=1M", "iflag=fullblock", "status=none"], data, _FILE_S)
         if done.exit_code:
-            raise TestbedError(f"{self}: {path} cannot be written: {done.stderr.strip()}")
+            raise refusal(f"{self}: {path} cannot be written", done.stderr.strip())
 
     def clocks(self) -> Clocks:
         """Return its clocks."""

@@ -9,23 +9,9 @@ from functools import cache
 from typing import Any, ClassVar, Self
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Completed, Host, run_checked
+from netbench.hosts.base import Completed, Host, fault_in, run_checked
 from netbench.hosts.host_wrappers import NamespaceHost
 
-# Messages of iproute2 and ethtool about missing objects: their exit codes do not distinguish these errors.
-_GONE = (
-    "Cannot find device",
-    "Cannot find bridge device",
-    "no device matches name",
-    "does not exist",
-    "No such device",
-    "No such file or directory",
-    "No such process",
-    "Cannot assign requested address",
-    "Cannot delete qdisc with handle of zero",
-    "Invalid handle",
-    '" failed: Invalid argument',  # the file of a network namespace that was removed, or made, only in part
-)
 _BY_SHELL, _LAST_SIGNAL = 128, 64  # a shell's exit codes for commands ended by a signal: signal(7)
 _FAILED = re.compile(r"Command failed .*:(\d+)$")
 
@@ -193,8 +179,8 @@ def ip_json(host: Host, netns: str | None, *words: str) -> list[dict[str, Any]]:
 
 def run_batch(
     host: Host, tool: Sequence[str], lines: Sequence[Sequence[str]], *, force: bool = False
-) -> dict[int, str]:
-    """Make requests in order up to the first that fails, or (`force`) all; return failures: messages by position.
+) -> dict[int, TestbedError]:
+    """Make requests in order up to the first that fails, or (`force`) all; return failures by position.
 
     TestbedError when the command was killed: any of the requests may have been made.
     """
@@ -203,27 +189,26 @@ def run_batch(
     done = host.run(command, stdin=text, timeout_s=120.0)
     if was_killed(done):
         raise TestbedError(f"{host}: `{' '.join(command)}` was killed and may have made only some of its changes")
-    failed: dict[int, str] = {}
+    failed: dict[int, TestbedError] = {}
     messages: list[str] = []
     for line in done.stderr.splitlines():
         if match := _FAILED.match(line):
-            failed[int(match[1]) - 1] = "; ".join(messages) or "no message"
+            failed[int(match[1]) - 1] = _failure("; ".join(messages) or "no message")
             messages = []
         elif line.strip():
             messages.append(line.strip().removeprefix("RTNETLINK answers: ").removeprefix("Error: "))
     if done.exit_code != 0 and not failed:  # it failed before the first request
-        failed = dict.fromkeys(range(len(lines)), "; ".join(messages) or f"exit code {done.exit_code}")
+        failed = dict.fromkeys(range(len(lines)), _failure("; ".join(messages) or f"exit code {done.exit_code}"))
     return failed
+
+
+def _failure(words: str) -> TestbedError:
+    return TestbedError(words, words=words, fault=fault_in(words))
 
 
 def was_killed(done: Completed) -> bool:
     """Return whether a signal ended a command, or, from a shell's exit code, the command that the shell started."""
     return done.exit_code < 0 or _BY_SHELL < done.exit_code <= _BY_SHELL + _LAST_SIGNAL
-
-
-def is_gone(message: str) -> bool:
-    """Return whether a message of iproute2 or ethtool reports a missing object."""
-    return any(gone in message for gone in _GONE)
 
 
 def not_ours(what: str) -> TestbedError:

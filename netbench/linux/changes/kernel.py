@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
-from netbench.errors import TestbedError
-from netbench.hosts.base import Host, exists, run_checked
+from netbench.errors import Fault, TestbedError
+from netbench.hosts.base import Host, exists, refusal, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.remote_code import SCRATCH
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
-from netbench.linux.changes.base import Change, InNamespace, MachineState, is_gone, not_ours
+from netbench.linux.changes.base import Change, InNamespace, MachineState, not_ours
 from netbench.linux.counters.nft_rules import own_tables
 from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.netns import within_each
@@ -62,7 +62,7 @@ class SetSysctl(InNamespace):
         try:
             self._read(host)
         except TestbedError as error:
-            if is_gone(str(error)):
+            if Fault.GONE in error.fault:
                 return  # the interface was removed
             raise
         self._write(host, self.old)
@@ -83,7 +83,7 @@ class SetSysctl(InNamespace):
         try:
             return within_each([netns], lambda _: use(Path(self._path)))[netns]
         except OSError as error:
-            raise TestbedError(f"{self._path} of {netns}: {error.strerror}") from error
+            raise refusal(f"{self._path} of {netns}", error.strerror) from error
 
 
 def of_nic(version: int, interface: str, name: str) -> str:

@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.hosts.base import Host, run_checked
+from netbench.errors import Fault, MissingError, TestbedError, UsageError
+from netbench.hosts.base import Host, fault_in, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.linux.changes.base import Change, MachineState, ip_json, is_gone, run_batch, tool_in, was_killed
+from netbench.linux.changes.base import Change, MachineState, ip_json, run_batch, tool_in, was_killed
 from netbench.model.paths import PREFIX
 
 # `$$` is the shell's id: the shell is still in its namespace and must not be replaced by `ip` itself. If the former
@@ -45,7 +45,8 @@ class MovePort(Change):
     def make(self, host: Host) -> None:
         done = host.run(["ip", "link", "set", "dev", self.interface, "netns", self.netns])
         if done.exit_code != 0:
-            raise TestbedError(done.stderr.strip())
+            words = done.stderr.strip()
+            raise TestbedError(words, words=words, fault=fault_in(words))
 
     def name_back(self, host: Host) -> None:
         """Restore the name of a port that was renamed inside the namespace; do nothing if the port is missing."""
@@ -62,7 +63,7 @@ class MovePort(Change):
     def undo(self, host: Host) -> None:
         # A port that never got there is still on the machine, and nothing needs to be undone.
         sent = host.run(["sh", "-c", _SEND_HOME, self.netns, self.interface, str(self.index)])
-        if sent.exit_code != 0 and (was_killed(sent) or not is_gone(sent.stderr)):
+        if sent.exit_code != 0 and (was_killed(sent) or Fault.GONE not in fault_in(sent.stderr)):
             raise TestbedError(sent.stderr.strip() or f"`ip` ended with exit code {sent.exit_code}")
 
 
@@ -126,8 +127,8 @@ class KeepPort(Change):
         lines = list(self._address_lines(self._link(host) or {}, _boottime_s(host)))
         if lines:
             errors += run_batch(host, ("ip",), lines, force=True).values()
-        if errors := [error for error in errors if not is_gone(error)]:
-            raise TestbedError(f"port {self.interface}: {'; '.join(errors)}")
+        if errors := [error for error in errors if Fault.GONE not in error.fault]:
+            raise TestbedError(f"port {self.interface}: {'; '.join(map(str, errors))}")
         wait_until(lambda: not _is_tentative(self._link(host) or {}), _DAD_S)
 
     def _link(self, host: Host) -> Mapping[str, Any] | None:
@@ -135,7 +136,7 @@ class KeepPort(Change):
         try:
             (link,) = ip_json(host, None, "address", "show", "dev", self.interface)
         except TestbedError as error:
-            if is_gone(str(error)):
+            if Fault.GONE in error.fault:
                 return None
             raise
         return link
@@ -184,9 +185,9 @@ class KeepPort(Change):
         lines = (line.partition(":") for line in done.stdout.split("\n") if line)
         return {path.removeprefix("/proc/sys/net/"): value for path, _, value in lines}
 
-    def _restore_settings(self, host: Host) -> list[str]:
+    def _restore_settings(self, host: Host) -> list[TestbedError]:
         """Restore the settings that differ; return the errors."""
-        now, errors = self._read_settings(host), []
+        now, errors = self._read_settings(host), list[TestbedError]()
         former = dict(setting.split("=", 1) for setting in self.settings)
         # A secret first, because setting it also sets the address mode. Settings in s precede those in ms.
         for path in sorted(former, key=lambda path: (not path.endswith(_SECRET), path)):
@@ -195,7 +196,7 @@ class KeepPort(Change):
                 try:
                     host.write(f"/proc/sys/net/{path}", former[path])
                 except TestbedError as error:
-                    errors.append(str(error))
+                    errors.append(error)
         return errors
 
     def _address_lines(self, link: Mapping[str, Any], now_s: float) -> Iterator[tuple[str, ...]]:

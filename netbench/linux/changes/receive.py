@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from netbench.errors import TestbedError
-from netbench.hosts.base import Host, run_checked
-from netbench.linux.changes.base import InNamespace, MachineState, is_gone, was_killed
+from netbench.errors import Fault, TestbedError
+from netbench.hosts.base import Host, fault_in, run_checked
+from netbench.linux.changes.base import InNamespace, MachineState, was_killed
 from netbench.model.traffic import NapiPolicy
 
 # Offloads that merge or split frames on the wire before they are counted: the names of `ethtool -K` and `-k`.
@@ -80,7 +80,7 @@ class OffloadsOff(FeatureChange):
         try:
             now = self._requested(host)
         except TestbedError as error:
-            if is_gone(str(error)):
+            if Fault.GONE in error.fault:
                 return  # the interface was removed
             raise
         self._switch(host, [setting for setting in self.old if setting not in now])
@@ -130,7 +130,7 @@ class GroOn(FeatureChange):
     def undo(self, host: Host) -> None:
         if not self.was_on:
             done = self._within(host).run(["ethtool", "-K", self.interface, "gro", "off"])
-            if done.exit_code != 0 and (was_killed(done) or not is_gone(done.stderr)):
+            if done.exit_code != 0 and (was_killed(done) or Fault.GONE not in fault_in(done.stderr)):
                 raise TestbedError(f"{self.interface}: GRO stays on: {done.stderr.strip()}")
 
 

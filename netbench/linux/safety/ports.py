@@ -96,7 +96,6 @@ def _unmapped(address: Address) -> Address:
 _PROC_NET = Path("/proc/thread-self/net")
 _ARPHRD_ETHER = 1
 _IFF_LOOPBACK = 0x8
-_ADDRESS_REASON = "carries the address"
 _TABLES = {253: "default", 254: "main", 255: "local"}
 _TO_SOMEBODY = (1, 2)  # RTN_UNICAST, RTN_LOCAL of linux/rtnetlink.h: broadcast and multicast routes every port has
 _MOST_ROUTES = 3  # listed for one interface
@@ -112,6 +111,8 @@ _Message = Any  # pyroute2's messages have no types
 class CandidatePort:
     """An interface, and why it cannot be used as a port of a testbed (`in_use` empty: it can).
 
+    `only_addresses`: addresses are the only reason.
+
     `kind` is the kernel's link kind (`veth`, `bridge`, …), None for a NIC. `driver` and `speed_mbps` come
     from /sys/class/net and are None where that is not visible or has no value. `carrier` is None while the
     interface is down. `addresses` are written with their prefix length.
@@ -126,6 +127,7 @@ class CandidatePort:
     kind: str | None
     addresses: tuple[str, ...]
     in_use: tuple[str, ...]
+    only_addresses: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ def refuse_unsafe_port(
             if free
             else "No interface here is free: add a NIC, or use a topology of veth pairs such as `netns`"
         )
-        if all(reason.startswith(_ADDRESS_REASON) for reason in port.in_use):
+        if port.only_addresses:
             remedy += "; if the address belongs to the test, list it under `addresses` of this port"
         raise UsageError(
             f"port {name} is in use and netbench would take it over: it {'; '.join(port.in_use)}. {remedy}"
@@ -219,6 +221,7 @@ def read_ports(netns: str | None = None, allowed_addresses: Collection[str] = ()
             kind=link.kind,
             addresses=snapshot.addresses.get(link.index, ()),
             in_use=tuple(uses(link, snapshot, allowed)),
+            only_addresses=not any(_other_uses(link, snapshot)),
         )
         for link in snapshot.links
     ]
@@ -229,6 +232,12 @@ def uses(link: KernelLink, snapshot: NamespaceSnapshot, allowed: Collection[Addr
 
     IPv6 link-local addresses are no reason: the kernel assigns one to every interface that is up.
     """
+    yield from _other_uses(link, snapshot)
+    yield from _addresses(link, snapshot, allowed)
+
+
+def _other_uses(link: KernelLink, snapshot: NamespaceSnapshot) -> Iterator[str]:
+    """Yield the reasons that are no addresses."""
     names = {other.index: other.name for other in snapshot.links}
     if link.loopback:
         yield "is the loopback interface"
@@ -252,10 +261,14 @@ def uses(link: KernelLink, snapshot: NamespaceSnapshot, allowed: Collection[Addr
         yield f"carries {len(routes) - _MOST_ROUTES} more such routes"
     if link.index in snapshot.ssh:
         yield "carries an SSH session to this host"
+
+
+def _addresses(link: KernelLink, snapshot: NamespaceSnapshot, allowed: Collection[Address]) -> Iterator[str]:
+    """Yield the addresses that are a reason."""
     for text in snapshot.addresses.get(link.index, ()):
         address = ipaddress.ip_interface(text).ip
         if address not in allowed and not (address.version == 6 and address.is_link_local):
-            yield f"{_ADDRESS_REASON} {text}"
+            yield f"carries the address {text}"
 
 
 def _allowed_address(text: str) -> Address:

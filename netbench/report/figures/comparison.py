@@ -87,7 +87,7 @@ def _trend_chart(cells: Sequence[CellTrend], styles: Mapping[str, Style]) -> Cha
         # The axis does not start at 0 where that would hide changes of some percent.
         least = 0 if lowest < end / 2 else lowest - (end - lowest) / 4
         panels.scale(title, [min(times) - margin, max(times) + margin], [least, end])
-    return panels.finished("y")
+    return panels.finished(rates="y")
 
 
 def _points(trend: CellTrend) -> Iterator[Mark]:
@@ -124,7 +124,7 @@ def _highest_chart(
             marks = [_bar(categories.index(name), name, campaign.name, group) for name, group in groups.items()]
             style = replace(later[pseudo_uut], label=campaign.name)
             panels.series(size, campaign.name, style, Form.BARS, marks)
-    return panels.finished("y")
+    return panels.finished(rates="y")
 
 
 def _bar(x: int, category: str, campaign: str, group: Group | None) -> Mark | None:

@@ -41,7 +41,7 @@ def delay_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Chart:
     for size, panel in panels.panels.items():
         times = [mark.y for mark in panel.marks if mark.y]
         panels.scale(size, y=[min(times) / 1.25, max(times) * 1.25] if times else [1.0, 10.0])
-    chart = panels.finished("x")
+    chart = panels.finished(rates="x")
     for panel in chart.panels:
         panel.x.logarithmic, panel.y.logarithmic = False, True
     return chart

@@ -103,7 +103,7 @@ def curve_chart(curves: Sequence[Curve], styles: Mapping[str, Style]) -> Chart:
         for curve in of_uut:
             marks = [_mark(curve, p, p.throughput_mbps.mean, *ends_of(p.throughput_mbps)) for p in curve.points]
             panels.line(size, uut, marks)
-    return panels.finished("y")
+    return panels.finished(rates="y")
 
 
 def curve_of_loss_chart(curves: Sequence[Curve], styles: Mapping[str, Style]) -> Chart:

@@ -30,7 +30,7 @@ def maximum_chart(groups: Sequence[Group], styles: Mapping[str, Style], *, by_sc
         tried = grouped(of_uut, category)
         bars = (_bar(x, best.get((uut, size, name)), tried[name]) for x, name in enumerate(categories) if name in tried)
         panels.bars(size, uut, bars)
-    return panels.finished("y")
+    return panels.finished(rates="y")
 
 
 def _bar(x: int, group: Group | None, tried: Sequence[Group]) -> Mark:

@@ -219,20 +219,21 @@ class Panels(Generic[Key, Item]):
         if name not in (entry.name for entry in self.chart.legend):
             self.chart.legend.append(LegendEntry(name, style, form, ringed))
 
-    def finished(self, rates: str = "") -> Chart:
+    def finished(self, switchable: str = "", rates: str = "") -> Chart:
         """The chart with all ranges set, and its UUTs first in the legend.
 
-        Readers can switch the axes named in `rates` (`x`, `y`, `xy`) to frames/s and to logarithms; these come first
-        where a UUT would be crushed. An axis in other units than Mbit/s is switched to logarithms only.
+        Readers can switch the axes named in `switchable` (`x`, `y`, `xy`) to logarithms, which come first where a UUT
+        would be crushed, and those in `rates`, in Mbit/s, also to frames/s.
         """
         wide = any(map(_is_wide, self.chart.panels))
         for panel in self.chart.panels:
             marks = list(panel.marks)
             panel.x.high = panel.x.high or end_of_axis(mark.x for mark in marks)
             panel.y.high = panel.y.high or end_of_axis((mark.y for mark in marks), (mark.high for mark in marks))
-            for axis in [panel.x] * ("x" in rates) + [panel.y] * ("y" in rates):
-                axis.switchable, axis.logarithmic = True, wide
-                axis.is_rate = "Mbit/s" in axis.title and panel.kfps_per_mbps is not None
+            for name, axis in (("x", panel.x), ("y", panel.y)):
+                if name in switchable + rates:
+                    axis.switchable, axis.logarithmic = True, wide
+                    axis.is_rate = name in rates and panel.kfps_per_mbps is not None
         self.chart.legend.sort(key=lambda entry: not isinstance(entry.style, Style))
         return self.chart
 

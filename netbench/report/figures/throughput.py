@@ -46,7 +46,7 @@ def throughput_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Ch
         end = max(end_of_axis(mark.x for mark in marks), end_of_axis((m.y for m in marks), (m.high for m in marks)))
         panels.scale(size, [0, end], [0, end])
         panels.guide(size, Guide(((0, 0), (end, end)), "throughput = offered"))
-    return panels.finished("xy")
+    return panels.finished(rates="xy")
 
 
 def loss_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Chart:
@@ -59,7 +59,7 @@ def loss_chart(groups: Sequence[Group], styles: Mapping[str, Style]) -> Chart:
         for uut, row in rows_of_zero(by_uut).items():
             add_means(panels, size, uut, by_uut[uut], "loss_ratio", partial(scale.mark, row))
             add_trials(panels, size, styles[uut], by_uut[uut], "loss_ratio", partial(scale.height, row=row))
-    return panels.finished("x")
+    return panels.finished(rates="x")
 
 
 def add_means(

@@ -110,7 +110,7 @@ def cpu_by_scenario(model: ReportModel) -> Iterator[Table]:
         Column("UUT", lambda row: uut_cell(row[0].uut, model.styles) if row[1] is None else Cell("")),
         Column("Scenario", lambda row: row[0].scenario if row[1] is None else ""),
         Column("Guest", lambda row: "itself" if row[1] is None else row[1].name),
-        words("Activity", lambda row: "" if row[1] is None else row[1].activity),
+        words("Activity", lambda row: "" if row[1] is None else str(row[1].activity)),
         means("Guest CPU", lambda row: (row[1] or row[0]).guest, cpu, cpu_spread),
         means("Load of it", lambda row: None if row[1] is None else row[1].load, cpu, cpu_spread),
         means("Host CPU", lambda row: (row[1] or row[0]).host, cpu, cpu_spread),

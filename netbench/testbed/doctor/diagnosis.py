@@ -1,13 +1,11 @@
 """`netbench doctor` without its output: the checks of a host, in order, and their results."""
 
-import errno
 import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 
-from netbench.bpf.libbpf import PACKAGE
-from netbench.errors import ExitCode, MissingError, NetbenchError
+from netbench.errors import ExitCode, Fault, MissingError, NetbenchError
 from netbench.images.library import DEFAULT_IMAGE
 from netbench.linux.requirements import Facility, Feature, ProbeError, Probes, Tool, attempt, is_loadable
 from netbench.testbed.doctor.host_checks import (
@@ -133,15 +131,15 @@ def _check_feature(feature: Feature, probes: Probes, needed: bool, which: Which)
         return HostCheck(feature.name, Status.OK, attempt(feature.probe, probes), "", feature.needed_for)
     except ProbeError as error:
         lacking = Status.WARNING if feature.dispensable else Status.MISSING
-        status, reason = lacking if needed else Status.ABSENT, str(error)
-        return HostCheck(feature.name, status, reason, _remedy(feature, reason, which), feature.needed_for)
+        status = lacking if needed else Status.ABSENT
+        return HostCheck(feature.name, status, str(error), _remedy(feature, error, which), feature.needed_for)
 
 
-def _remedy(feature: Feature, reason: str, which: Which) -> str:
-    if any(os.strerror(number) in reason for number in (errno.EPERM, errno.EACCES, errno.EROFS)):
+def _remedy(feature: Feature, error: ProbeError, which: Which) -> str:
+    if Fault.DENIED in error.fault:
         return "run netbench outside this container, or give the container --privileged"
-    if PACKAGE in reason:
-        return "; ".join(filter(None, (install_command(PACKAGE), feature.otherwise)))
+    if error.package:
+        return "; ".join(filter(None, (install_command(error.package), feature.otherwise)))
     if feature.module and is_loadable(which, feature.module):
         return f"modprobe {feature.module}"
     kernel = f"boot a kernel with {feature.option}{debian_kernel()}" if feature.option else ""

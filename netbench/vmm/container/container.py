@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from netbench.errors import MachineGoneError, TestbedError, UsageError
+from netbench.errors import KeyedError, MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import GoneError, Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import ConfinedHost, NamespaceHost, outside
@@ -107,18 +107,18 @@ class ContainerOptions(GuestOptions):
     @model_validator(mode="after")
     def _fits(self) -> "ContainerOptions":
         if self.domain is None and self.uri is not None:
-            raise ValueError("uri: it is for `domain`; netbench's own containers use a private libvirtd")
+            raise KeyedError("uri", "it is for `domain`; netbench's own containers use a private libvirtd")
         if self.domain is not None and self.runtime != "libvirt":
-            raise ValueError("domain: set runtime: libvirt, which has the domain")
+            raise KeyedError("domain", "set runtime: libvirt, which has the domain")
         for option in ("root", "image", "memory") if self.domain is not None else ():
             if option in self.model_fields_set:
-                raise ValueError(f"{option}: leave it out; with `domain` it is as the domain has it")
+                raise KeyedError(option, "leave it out; with `domain` it is as the domain has it")
         if self.root == "host" and self.image != DEFAULT_IMAGE:
-            raise ValueError(
-                "image: it is for root: image; with root: host a container has the programs of its machine"
+            raise KeyedError(
+                "image", "it is for root: image; with root: host a container has the programs of its machine"
             )
         if self.runtime == "libvirt" and self.memory:
-            raise ValueError("memory: libvirt makes its own control groups; use runtime lxc or podman for a limit")
+            raise KeyedError("memory", "libvirt makes its own control groups; use runtime lxc or podman for a limit")
         return self
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, model_validator
 
+from netbench.errors import KeyedError
 from netbench.model.fields import Memory, StreamName, Vcpus, percent_text
 from netbench.model.topology_specs import CpuLimit, Cpus
 from netbench.model.virtualisation import NicKind
@@ -103,16 +104,16 @@ class EsxiOptions(GuestOptions):
         if not self.model_fields_set:
             return self  # no options yet: `netbench list`
         if self.server is None:
-            raise ValueError("server: name the server of the API, as HOST or HOST:PORT")
+            raise KeyedError("server", "name the server of the API, as HOST or HOST:PORT")
         if (self.template is None) == (self.disk is None):
             raise ValueError("template, disk: set one of them: the VM to clone, or the disk to boot a copy of")
         if self.ca_file and self.thumbprint:
             raise ValueError("ca_file, thumbprint: use one of them and leave the other out")
         if self.channel is None:
-            raise ValueError("channel: netbench needs an SSH connection to the guest: {key: …, host_key: …}")
+            raise KeyedError("channel", "netbench needs an SSH connection to the guest: {key: …, host_key: …}")
         if self.template and {"firmware", "management"} & self.model_fields_set:
             raise ValueError("firmware, management: a clone has those of its template; leave them out")
         named = Counter(nic for pair in self.uplinks.values() for nic in (pair.ingress, pair.egress))
         if twice := [nic for nic, times in named.items() if times > 1]:
-            raise ValueError(f"uplinks: {twice[0]} is named twice, but a NIC has only one cable")
+            raise KeyedError("uplinks", f"{twice[0]} is named twice, but a NIC has only one cable")
         return self

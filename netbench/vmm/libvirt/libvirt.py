@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from netbench.errors import MissingError
+from netbench.errors import KeyedError, MissingError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host
@@ -49,24 +49,25 @@ class LibvirtOptions(QemuOptions):
         if not isinstance(data, Mapping) or data.get("domain") is None:
             return data
         if data.get("uri") is None:
-            raise ValueError(
-                "uri: name the libvirtd of the domain, for example qemu:///system; a private libvirtd has no domains"
+            raise KeyedError(
+                "uri", "name the libvirtd of the domain, for example qemu:///system; a private libvirtd has no domains"
             )
         for option in _OF_THE_DOMAIN:
             if option in data:
                 also = " by QEMU's guest agent" if option == "channel" else " as the domain has it"
-                raise ValueError(f"{option}: leave it out; with `domain` it is{also}")
+                raise KeyedError(option, f"leave it out; with `domain` it is{also}")
         return data
 
     @model_validator(mode="after")
     def _can_be_started(self) -> Self:
         if self.is_disk:
-            raise ValueError(
-                "image: libvirt starts guest images of netbench, or a domain that you have defined (`domain`); "
-                "for a disk image use kind qemu"
+            raise KeyedError(
+                "image",
+                "libvirt starts guest images of netbench, or a domain that you have defined (`domain`); "
+                "for a disk image use kind qemu",
             )
         if self.attachment != "tap":
-            raise ValueError("attachment: libvirt attaches its guests by taps here; for a macvtap use kind qemu")
+            raise KeyedError("attachment", "libvirt attaches its guests by taps here; for a macvtap use kind qemu")
         return self
 
 

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
+from netbench.errors import KeyedError, MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.hosts.base import GoneError, Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.trusted_code import search_path
@@ -78,7 +78,7 @@ class OpenVzOptions(GuestOptions):
     def _fits(self) -> Self:
         if self.container and (self.template or self.memory):
             given = "template" if self.template else "memory"
-            raise ValueError(f"{given}: container {self.container} has its own; leave {given} or container out")
+            raise KeyedError(given, f"container {self.container} has its own; leave {given} or container out")
         return self
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
+from netbench.errors import KeyedError
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import NicKind
@@ -110,17 +111,17 @@ class QemuOptions(GuestOptions):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.queues > 1 and self.nic != "virtio-net-pci":
-            raise ValueError(f"queues: {self.nic} over a tap has one queue; only virtio-net-pci has more")
+            raise KeyedError("queues", f"{self.nic} over a tap has one queue; only virtio-net-pci has more")
         if self.queues > 1 and self.attachment == "macvtap":
-            raise ValueError("queues: over a macvtap a guest has one queue; leave out attachment")
+            raise KeyedError("queues", "over a macvtap a guest has one queue; leave out attachment")
         if self.cpus_known and self.queues > self.cpus:
-            raise ValueError(f"queues: {self.queues} need as many vCPUs to serve them; cpus is {self.cpus}")
+            raise KeyedError("queues", f"{self.queues} need as many vCPUs to serve them; cpus is {self.cpus}")
         if self.vhost == "on" and self.nic != "virtio-net-pci":
-            raise ValueError(f"vhost: only virtio-net-pci can use it, not {self.nic}")
+            raise KeyedError("vhost", f"only virtio-net-pci can use it, not {self.nic}")
         if self.cpus_known and len(self.pin.vcpus) > self.cpus:
-            raise ValueError(f"pin: vcpus names CPUs for {len(self.pin.vcpus)} vCPUs; the guest has {self.cpus}")
+            raise KeyedError("pin", f"vcpus names CPUs for {len(self.pin.vcpus)} vCPUs; the guest has {self.cpus}")
         if self.is_disk and self.channel is None:
-            raise ValueError("channel: a disk image needs one: guest-agent, or {kind: ssh, key: …, host_key: …}")
+            raise KeyedError("channel", "a disk image needs one: guest-agent, or {kind: ssh, key: …, host_key: …}")
         if not self.is_disk and self.channel is not None:
-            raise ValueError("channel: netbench's own guest images have theirs; it is for a disk image (a path)")
+            raise KeyedError("channel", "netbench's own guest images have theirs; it is for a disk image (a path)")
         return self

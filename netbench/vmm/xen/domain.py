@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.base import Host, run_checked
+from netbench.hosts.base import Host, refusal, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.remote_code import has_netbench
 from netbench.images.library import find_image
@@ -68,7 +68,7 @@ def listed(host: Host, name: str) -> DomainState | None:
         return parse_list(done.stdout).get(name)
     if "invalid domain" in done.stderr:
         return None
-    raise TestbedError(f"{host}: `xl list` failed with exit code {done.exit_code}: {done.stderr.strip()}")
+    raise refusal(f"{host}: `xl list` failed with exit code {done.exit_code}", done.stderr.strip())
 
 
 def domain_0(host: Host) -> DomainState:
@@ -125,7 +125,7 @@ class AddDomain(Change):
         if done.exit_code != 0:
             destroy(host, self.name)  # xl leaves parts of a domain that it could not finish
             words = [line for line in done.stderr.splitlines() if "Parsing config" not in line]
-            raise TestbedError(f"xl cannot create the domain {self.name}: {'; '.join(words) or 'no message'}")
+            raise refusal(f"xl cannot create the domain {self.name}", "; ".join(words) or "no message")
 
     def _complete(self, host: Host) -> str:
         """Return the config with the paths of files on the machine."""

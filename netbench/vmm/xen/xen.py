@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import KeyedError, MissingError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, run_checked
@@ -137,11 +137,11 @@ class XenOptions(GuestOptions):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.nic != "vif" and self.mode != "hvm":
-            raise ValueError(f"nic: a domain of mode {self.mode} has only vif; {self.nic} needs mode: hvm")
+            raise KeyedError("nic", f"a domain of mode {self.mode} has only vif; {self.nic} needs mode: hvm")
         if len(self.pin) > self.cpus:
-            raise ValueError(f"pin: names CPUs for {len(self.pin)} vCPUs; the guest has {self.cpus}")
+            raise KeyedError("pin", f"names CPUs for {len(self.pin)} vCPUs; the guest has {self.cpus}")
         if "/" in self.image:
-            raise ValueError("image: name a guest image that `netbench image build` made, no path")
+            raise KeyedError("image", "name a guest image that `netbench image build` made, no path")
         return self
 
 
