@@ -10,7 +10,7 @@ from rich.text import Text
 
 from netbench.cli.console import TerminalTable
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import mixes_among, size_text
+from netbench.model.frame_mix import mixes_among
 from netbench.model.search import SearchResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, WarningKind
 from netbench.report.caveats import frequent_kinds
@@ -150,7 +150,7 @@ def _names(
         numbers["Sources"] = lambda search: str(len(search.streams))
     if with_repetition and _differ(found, lambda search: search.repetition):
         numbers["Search"] = lambda search: f"#{search.repetition}"
-    numbers["Frame\nsize"] = lambda search: size_text(search.frame_size)
+    numbers["Frame\nsize"] = lambda search: f"{search.frame_size:,}"
     return texts, numbers
 
 
@@ -171,7 +171,7 @@ def _columns(groups: Sequence[Group]) -> Iterator[Column]:
     neighbours = any(group.neighbours_offered_mbps for group in groups)
     if _differ(groups, lambda group: group.sources):
         yield "Sources", lambda group: str(group.sources)
-    yield "Frame\nsize", lambda group: size_text(group.frame_size)
+    yield "Frame\nsize", lambda group: f"{group.frame_size:,}"
     yield (
         "Intended\nMbit/s",
         lambda group: str(group.load) if group.intended_mbps is None else mbps(group.intended_mbps),
