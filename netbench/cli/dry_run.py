@@ -7,7 +7,6 @@ from itertools import groupby
 from pathlib import Path
 
 from netbench.campaign.runner import CampaignRequest
-from netbench.model.frame_mix import mixes_among
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
@@ -93,7 +92,7 @@ def _trials(request: CampaignRequest) -> Iterator[str]:
         )
         yield f"# loads from {replayed.directory}, started {replayed.started}: {what}"
         yield from (f"  {load}" for load in replayed.loads)
-    for mix in mixes_among(request.profile.frame_sizes):
+    for mix in (size for size in request.profile.frame_sizes if size.is_mix):
         yield f"# frames of {mix.summary}; {mix.in_letters}"
     trials, announced = request.schedule.planned, request.schedule.announced
     for sources, frame_size in request.schedule.needed_ceilings:

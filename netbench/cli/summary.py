@@ -10,7 +10,6 @@ from rich.text import Text
 
 from netbench.cli.console import TerminalTable
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import mixes_among
 from netbench.model.search import SearchResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, WarningKind
 from netbench.report.caveats import frequent_kinds
@@ -115,7 +114,7 @@ def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> R
             )
     emulated = (LEGEND,) if results.emulated else ()
     remarked = (f"[{number}] {text}" for text, number in numbers.items())
-    mixes = (mix.summary for mix in mixes_among(search.frame_size for search in found))
+    mixes = dict.fromkeys(search.frame_size.summary for search in found if search.frame_size.is_mix)
     return RenderGroup(table, *map(_remark, (methods_text(found), *mixes, *emulated, *remarked)))
 
 
@@ -211,7 +210,7 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
 
     The most frequent reasons come first.
     """
-    yield from (mix.summary for mix in mixes_among(group.frame_size for group in groups))
+    yield from dict.fromkeys(group.frame_size.summary for group in groups if group.frame_size.is_mix)
     limits = dict.fromkeys(group.limited_by.kind.value for group in groups if group.limited_by and group.is_lower_bound)
     if limits:
         yield f"≥: a maximum that is limited by {' or '.join(limits)}, not by the UUT, is a lower bound"

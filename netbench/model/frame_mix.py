@@ -6,7 +6,7 @@ a wire.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -61,7 +61,7 @@ class FrameSize:
     @property
     def mean_bytes(self) -> float:
         """The mean size of its frames, in bytes with FCS."""
-        return _mean(self.genome) if self.is_mix else self.genome[0]
+        return sum(self.genome) / len(self.genome) if self.is_mix else self.genome[0]
 
     @property
     def largest_bytes(self) -> int:
@@ -164,16 +164,6 @@ class FrameSize:
 
 # The "simple IMIX", 7:4:1: IP packets of 40, 576 and 1500 bytes, with 18 bytes of Ethernet; the smallest are padded.
 IMIX = FrameSize("imix", (64,) * 7 + (594,) * 4 + (1518,))
-
-
-@lru_cache(maxsize=64)
-def _mean(genome: tuple[int, ...]) -> float:
-    return sum(genome) / len(genome)
-
-
-def mixes_among(sizes: Iterable[FrameSize]) -> list[FrameSize]:
-    """Return the different mixes among some frame sizes, in their order."""
-    return list(dict.fromkeys(size for size in sizes if size.is_mix))
 
 
 def mix_of(value: object, smallest: int, largest: int) -> FrameSize:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from netbench.config.plugins import SINKS, plugins
 from netbench.model.counts import StreamCounts
-from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import GeneratorSpec, Profile, SinkSpec
 from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology
@@ -70,7 +69,7 @@ class Tester:
             spec = wanted.trial(
                 name,
                 wanted.scenarios[0],
-                FrameSize.of(pattern.frame_size),
+                wanted.profile.frame_sizes[0],
                 pattern.load,
                 attempt,
                 index=0,

@@ -321,8 +321,7 @@ def refuse_too_large(topology: Topology, profile: Profile, activities: Mapping[s
     kind = plugins(GENERATORS)[profile.generator.kind]
     most = kind(kind.Options.model_validate(profile.generator.options)).largest_frame
     for stream, any_size in _sent(topology, profile, activities):
-        size = any_size.largest_bytes
-        is_mix = any_size.is_mix
+        size, is_mix = any_size.largest_bytes, any_size.is_mix
         of_mix, others = (f" (of {any_size})", "afpacket or auto") if is_mix else ("", "afpacket, pktgen or auto")
         for link in topology.links_of(stream):
             if size > largest_frame(link.mtu_bytes):

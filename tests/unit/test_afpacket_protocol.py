@@ -1,5 +1,6 @@
 """The source's side of the protocol, with workers that follow it and workers that do not."""
 
+import json
 import subprocess
 import sys
 import textwrap

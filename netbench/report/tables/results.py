@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from netbench.model.frame_mix import mixes_among
 from netbench.model.limits import LIMITED_BY_UUT
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Verdict
@@ -155,7 +154,7 @@ def _median_ns(direction: Direction) -> float | None:
 def mixes(model: ReportModel) -> Iterator[Table]:
     """The composition of each mix."""
     sizes = (*(group.frame_size for group in model.groups), *(search.frame_size for search in model.results.searches))
-    if mixes := mixes_among(sizes):
+    if mixes := list(dict.fromkeys(size for size in sizes if size.is_mix)):
         yield table(
             mixes,
             Column("Mix", lambda mix: mix.name),
