@@ -43,6 +43,7 @@ from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes.receive import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netns import namespace_path, within
+from netbench.model.frame_mix import FrameSize
 from netbench.model.traffic import Sent, Traffic
 
 INTERFACE, PEER = "tx", "rx"
@@ -228,7 +229,7 @@ def traffic(frame_size: int, fps: float | None, seconds: float) -> Traffic:
         dst_mac="02:00:00:00:00:02",
         src_ip="198.18.0.1",
         dst_ip="198.18.0.2",
-        frame_size=frame_size,
+        frame_size=FrameSize.of(frame_size),
         fps=fps,
         duration_s=seconds,
         flows=1,

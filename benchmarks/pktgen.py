@@ -27,7 +27,7 @@ from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
-from netbench.model.frame_mix import only_size
+from netbench.model.frame_mix import FrameSize
 from netbench.model.traffic import Traffic
 from netbench.testbed.bring_up import base_changes
 from netbench.testbed.doctor.requirements import require
@@ -112,7 +112,7 @@ def traffic(frame_size: int, seconds: float) -> Traffic:
         dst_mac="02:00:00:00:00:02",
         src_ip="198.18.0.1",
         dst_ip="198.18.0.42",
-        frame_size=frame_size,
+        frame_size=FrameSize.of(frame_size),
         fps=None,
         duration_s=seconds,
         flows=1,
@@ -140,7 +140,7 @@ def by_hand_fps(host: Host, what: Traffic, frames: int) -> float:
     settings = (
         f"count {frames}",
         "clone_skb 0",
-        f"pkt_size {only_size(what.frame_size) - 4}",
+        f"pkt_size {what.frame_size.only_size - 4}",
         "delay 0",
         "flag NO_TIMESTAMP",
         f"dst_mac {what.dst_mac}",

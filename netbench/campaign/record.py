@@ -17,7 +17,6 @@ from netbench.model.events import (
     TrialStored,
     WarmUpTrialStored,
 )
-from netbench.model.frame_mix import in_bytes
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Identities
@@ -163,7 +162,7 @@ class CampaignRecord:
             if search.for_maxima and (maximum := maximum_of(search)) and not maximum.limited_by.is_uut:
                 self.warn(
                     WarningKind.MAXIMUM_IS_LOWER_BOUND,
-                    f"The maximum of UUT {maximum.uut} with frames of {in_bytes(maximum.frame_size)} is at least "
+                    f"The maximum of UUT {maximum.uut} with frames of {maximum.frame_size.in_bytes} is at least "
                     f"{maximum.fps:,.0f} frames/s, limited by {maximum.limited_by}: loads given as a share of it "
                     "are shares of this lower bound. Use a faster source to find the maximum.",
                 )
@@ -182,7 +181,7 @@ class CampaignRecord:
                 uut = f" into UUT {ceiling.uut}" if ceiling.uut else ""
                 self.warn(
                     WarningKind.SOURCE_CEILING_DOUBTFUL,
-                    f"The highest rate of {sources} ({ceiling.source}) at {in_bytes(ceiling.frame_size)}{uut} is not "
+                    f"The highest rate of {sources} ({ceiling.source}) at {ceiling.frame_size.in_bytes}{uut} is not "
                     f"reliable: {ceiling.doubt}. Maxima that it limits are lower bounds: repeat the run on an idle "
                     "machine.",
                 )

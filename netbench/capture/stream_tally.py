@@ -30,7 +30,6 @@ from netbench.capture.sequences import (
     unwrapped,
     without,
 )
-from netbench.model.frame_mix import FrameMix
 
 _Bounds = tuple[int, int] | tuple[None, None]  # the smallest and the largest of some numbers
 _DAY_NS = 86_400 * 10**9
@@ -146,7 +145,7 @@ class StreamTally:
         self._numbers, self._file_order = NumberTally(), FileOrder()
         self._unstamped = self._invalid_stamps = 0
         self._early = EarlyStamps() if expected and expected.stamped_early else None
-        mix = expected.frame_size if expected and isinstance(expected.frame_size, FrameMix) else None
+        mix = expected.frame_size if expected and expected.frame_size.is_mix else None
         self._genome = None if mix is None else np.array(mix.genome)
         self._by_size = {size: ArrivalTimes() for size in mix.sizes} if mix else {}
 
@@ -341,8 +340,8 @@ def _is_expected(frames: StreamFrames, expected: Expected) -> NDArray[np.bool_]:
     """Return whether size and time stamp are those of the stream; sizes of a mix are checked later by number."""
     stamps = expected.stamps_us
     ours: NDArray[np.bool_] = (frames.sent_us >= stamps.start) & (frames.sent_us < stamps.stop)
-    if not isinstance(expected.frame_size, FrameMix):
-        ours &= frames.sizes == expected.frame_size
+    if not expected.frame_size.is_mix:
+        ours &= frames.sizes == expected.frame_size.only_size
     return ours
 
 

@@ -13,7 +13,7 @@ from netbench.cli.console import TerminalTable
 from netbench.cli.output import visible
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import FrameSize, size_text
+from netbench.model.frame_mix import FrameSize
 from netbench.model.verdict import CampaignWarning
 from netbench.report.comparison import (
     Compared,
@@ -375,7 +375,7 @@ def _print_rows(
         style = "" if row.change is None else "red" if row.change < 0 else "green"  # of a worse and a better one
         table.add_cells(
             heading if heading != previous else "",
-            size_text(row.place.frame_size),
+            f"{row.place.frame_size:,}",
             row.load.replace(" → ", "\n→ "),
             *(text.removesuffix(" %") for text in (row.base, row.new)),
             Text(fill(difference, _WIDE), style=style),

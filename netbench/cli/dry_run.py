@@ -7,7 +7,6 @@ from itertools import groupby
 from pathlib import Path
 
 from netbench.campaign.runner import CampaignRequest
-from netbench.model.frame_mix import mixes_among, size_text
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
@@ -93,12 +92,12 @@ def _trials(request: CampaignRequest) -> Iterator[str]:
         )
         yield f"# loads from {replayed.directory}, started {replayed.started}: {what}"
         yield from (f"  {load}" for load in replayed.loads)
-    for mix in mixes_among(request.profile.frame_sizes):
+    for mix in (size for size in request.profile.frame_sizes if size.is_mix):
         yield f"# frames of {mix.summary}; {mix.in_letters}"
     trials, announced = request.schedule.planned, request.schedule.announced
     for sources, frame_size in request.schedule.needed_ceilings:
         many = "1 source" if sources == 1 else f"{sources} sources"
-        yield f"# calibration: {many} at {size_text(frame_size, ' bytes')}, without a UUT where links allow it"
+        yield f"# calibration: {many} at {frame_size.text(' bytes')}, without a UUT where links allow it"
     if announced:
         yield "# searched for first, in trials that are chosen one by one by what was measured so far"
         yield from (f"  {line}" for line in announced)
@@ -125,7 +124,7 @@ def _in_order(request: CampaignRequest, trials: Sequence[TrialSpec]) -> Iterator
         yield f"  {uut}{which}{finds}"
         yield from _warm_up(request.profile)
         for trial in on_one_boot:
-            what = f"{trial.scenario}  {'+'.join(trial.streams)}  {size_text(trial.frame_size, ' B')}  {_load(trial)}"
+            what = f"{trial.scenario}  {'+'.join(trial.streams)}  {trial.frame_size.text(' B')}  {_load(trial)}"
             yield f"    {trial.index:>6}  {what}  repetition {trial.repetition}"
 
 

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from netbench.cli.console import TerminalTable
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import mixes_among, size_text
 from netbench.model.search import SearchResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, WarningKind
 from netbench.report.caveats import frequent_kinds
@@ -115,7 +114,7 @@ def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> R
             )
     emulated = (LEGEND,) if results.emulated else ()
     remarked = (f"[{number}] {text}" for text, number in numbers.items())
-    mixes = (mix.summary for mix in mixes_among(search.frame_size for search in found))
+    mixes = dict.fromkeys(search.frame_size.summary for search in found if search.frame_size.is_mix)
     return RenderGroup(table, *map(_remark, (methods_text(found), *mixes, *emulated, *remarked)))
 
 
@@ -150,7 +149,7 @@ def _names(
         numbers["Sources"] = lambda search: str(len(search.streams))
     if with_repetition and _differ(found, lambda search: search.repetition):
         numbers["Search"] = lambda search: f"#{search.repetition}"
-    numbers["Frame\nsize"] = lambda search: size_text(search.frame_size)
+    numbers["Frame\nsize"] = lambda search: f"{search.frame_size:,}"
     return texts, numbers
 
 
@@ -171,7 +170,7 @@ def _columns(groups: Sequence[Group]) -> Iterator[Column]:
     neighbours = any(group.neighbours_offered_mbps for group in groups)
     if _differ(groups, lambda group: group.sources):
         yield "Sources", lambda group: str(group.sources)
-    yield "Frame\nsize", lambda group: size_text(group.frame_size)
+    yield "Frame\nsize", lambda group: f"{group.frame_size:,}"
     yield (
         "Intended\nMbit/s",
         lambda group: str(group.load) if group.intended_mbps is None else mbps(group.intended_mbps),
@@ -215,7 +214,7 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
 
     The most frequent reasons come first.
     """
-    yield from (mix.summary for mix in mixes_among(group.frame_size for group in groups))
+    yield from dict.fromkeys(group.frame_size.summary for group in groups if group.frame_size.is_mix)
     limits = dict.fromkeys(group.limited_by.kind.value for group in groups if group.limited_by and group.is_lower_bound)
     if limits:
         yield f"≥: a maximum that is limited by {' or '.join(limits)}, not by the UUT, is a lower bound"

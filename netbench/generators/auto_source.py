@@ -10,7 +10,7 @@ from netbench.config.plugins import GENERATORS, plugins
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.base import Generator, Source
 from netbench.hosts.base import Host
-from netbench.model.frame_mix import FrameMix, FrameSize, largest_bytes
+from netbench.model.frame_mix import FrameSize
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
 
@@ -166,14 +166,13 @@ class AutoSource(Source):
     def _choose(self, fps: float | None, frame_size: FrameSize) -> str:
         """Return the name of the kind that sends such a trial."""
         self._require_open()
-        is_mix = isinstance(frame_size, FrameMix)
         if self._fast:
             kind = self._kinds[self._fast]
             is_high = self._steady or fps is None or fps > _above_fps(kind)
-            fits = kind.largest_frame is None or largest_bytes(frame_size) <= kind.largest_frame
-            if is_high and fits and (kind.sends_mixes or not is_mix):
+            fits = kind.largest_frame is None or frame_size.largest_bytes <= kind.largest_frame
+            if is_high and fits and (kind.sends_mixes or not frame_size.is_mix):
                 return self._fast
-        if is_mix and not self._kinds[self._usual].sends_mixes:
+        if frame_size.is_mix and not self._kinds[self._usual].sends_mixes:
             return next((name for name in self._general if self._kinds[name].sends_mixes), self._usual)
         return self._usual
 

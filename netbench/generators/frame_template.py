@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from netbench.model.frame_mix import only_size, sizes_in
 from netbench.model.traffic import Traffic
 from netbench.model.units import FCS_BYTES
 
@@ -36,7 +35,7 @@ class FrameTemplate:
     @classmethod
     def of(cls, traffic: Traffic) -> Self:
         """Build the template of a trial with scapy, which only the controller can import."""
-        packets = {size: _packet(traffic, size) for size in sizes_in(traffic.frame_size)}
+        packets = {size: _packet(traffic, size) for size in traffic.frame_size.sizes}
         packet = next(iter(packets.values()))
         header_at = len(packet) - len(packet["UDP"].payload)
         ports_at = len(packet) - len(packet["UDP"])
@@ -64,7 +63,7 @@ def build_frame(traffic: Traffic, frame_size: int | None = None) -> bytes:
 
     `frame_size` defaults to the size of the traffic; for a mix of sizes it is required.
     """
-    return bytes(_packet(traffic, only_size(traffic.frame_size) if frame_size is None else frame_size))
+    return bytes(_packet(traffic, traffic.frame_size.only_size if frame_size is None else frame_size))
 
 
 def import_scapy() -> tuple[Any, ...]:

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from netbench.generators.frame_template import FrameTemplate, flow_pairs
-from netbench.model.frame_mix import genome_of
 from netbench.model.traffic import Traffic
 from netbench.model.units import FCS_BYTES
 
@@ -33,7 +32,7 @@ class FrameBlock:
     def __init__(self, traffic: Traffic, capacity: int, template: FrameTemplate | None = None) -> None:
         """`template` is the one that the worker received; None builds it here, which needs scapy on this host."""
         template = template or FrameTemplate.of(traffic)
-        genome = genome_of(traffic.frame_size)
+        genome = traffic.frame_size.genome
         rows = capacity + len(genome) - 1
         largest = max(genome) - FCS_BYTES
         padded = {size: np.frombuffer(frame.ljust(largest, b"\0"), np.uint8) for size, frame in template.frames.items()}

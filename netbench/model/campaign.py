@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netbench.model.frame_mix import FrameSize, size_text
+from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause
 from netbench.model.search import SearchResult
 from netbench.model.trial import TrialResult
@@ -74,7 +74,7 @@ class EndedSweep:
 
     def __str__(self) -> str:
         return (
-            f"{self.uut}, {self.scenario}, {'+'.join(self.streams)}, {size_text(self.frame_size, ' bytes')}: "
+            f"{self.uut}, {self.scenario}, {'+'.join(self.streams)}, {self.frame_size.text(' bytes')}: "
             f"saturated at {', '.join(self.saturated_loads)}; skipped {', '.join(self.skipped_loads)}"
         )
 

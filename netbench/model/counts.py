@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from netbench.model.distributions import SAME_CLOCK, ClockDifference, Spread
-from netbench.model.frame_mix import FrameMix, FrameSize, mean_bytes
+from netbench.model.frame_mix import FrameSize
 from netbench.model.points import PathSection
 from netbench.model.received import Received
 from netbench.model.traffic import Sent
@@ -151,7 +151,7 @@ class StreamCounts:
         return self.sent.frames / self.sent.duration_s if self.sent.duration_s > 0 else None
 
     def offered_bytes(self, frame_size: FrameSize) -> float:
-        """Return the mean size of the sent frames, with FCS; `frame_size` is the size or mix of the trial."""
+        """Return the mean size of the sent frames, with FCS; `frame_size` is that of the trial."""
         return _mean_bytes(frame_size, {counts.size: counts.sent_frames for counts in self.by_size})
 
     def throughput_bytes(self, frame_size: FrameSize) -> float:
@@ -180,19 +180,19 @@ class StreamCounts:
 
 
 def _mean_bytes(frame_size: FrameSize, frames: Mapping[int, int | None]) -> float:
-    """Return the mean size of these numbers of frames by size; if unknown or zero, that of the size or mix itself."""
+    """Return the mean size of these numbers of frames by size; if unknown or zero, that of the frame size itself."""
     known = {size: count for size, count in frames.items() if count is not None}
     total = sum(known.values())
-    if not isinstance(frame_size, FrameMix) or len(known) < len(frames) or total == 0:
-        return mean_bytes(frame_size)
+    if not frame_size.is_mix or len(known) < len(frames) or total == 0:
+        return frame_size.mean_bytes
     return sum(size * count for size, count in known.items()) / total
 
 
-def l1_mbps(fps: float | None, frame_size: FrameSize | float) -> float | None:
-    """Mbit/s on the wire (L1) of `fps` frames of `frame_size` bytes."""
-    return None if fps is None else fps * l1_bits(frame_size) / 1e6
+def l1_mbps(fps: float | None, frame_bytes: float) -> float | None:
+    """Mbit/s on the wire (L1) of `fps` frames of so many bytes."""
+    return None if fps is None else fps * l1_bits(frame_bytes) / 1e6
 
 
-def l2_mbps(fps: float | None, frame_size: FrameSize | float) -> float | None:
-    """Mbit/s of frames alone (L2) of `fps` frames of `frame_size` bytes."""
-    return None if fps is None else fps * l2_bits(frame_size) / 1e6
+def l2_mbps(fps: float | None, frame_bytes: float) -> float | None:
+    """Mbit/s of frames alone (L2) of `fps` frames of so many bytes."""
+    return None if fps is None else fps * l2_bits(frame_bytes) / 1e6

@@ -11,7 +11,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
-    PlainValidator,
     StringConstraints,
     ValidationError,
     ValidationInfo,
@@ -19,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from netbench.model.frame_mix import IMIX, FrameMix, FrameSize, mix_of
+from netbench.model.frame_mix import IMIX, FrameSize, mix_of
 from netbench.model.units import (
     MAX_MTU,
     MIN_FRAME_SIZE,
@@ -129,14 +128,7 @@ def parse_frame_size(value: object) -> FrameSize:
         raise ValueError(f"a frame has at least {MIN_FRAME_SIZE} bytes, FCS included")
     if value > most:
         raise ValueError(f"a frame has at most {most} bytes, FCS included")
-    return value
-
-
-def written_size(size: FrameSize) -> object:
-    """Return a frame size or mix as a profile has it."""
-    if isinstance(size, FrameMix):
-        return IMIX.name if size == IMIX else size.written
-    return size
+    return FrameSize.of(value)
 
 
 FRAME_SIZE_SCHEMA = {
@@ -155,9 +147,7 @@ FRAME_SIZE_SCHEMA = {
         },
     ]
 }
-FrameSizeField = Annotated[
-    FrameSize, PlainValidator(parse_frame_size), PlainSerializer(written_size), WithJsonSchema(FRAME_SIZE_SCHEMA)
-]
+FrameSizeField = Annotated[FrameSize, PlainSerializer(lambda size: size.written), WithJsonSchema(FRAME_SIZE_SCHEMA)]
 LoadField = Annotated[
     Load,
     BeforeValidator(_load),

@@ -1,12 +1,12 @@
-"""Frames of several sizes in one stream, in an order that repeats (RFC 6985, "IMIX Genome").
+"""Sizes of frames: one, or several in one stream in an order that repeats, a mix (RFC 6985, "IMIX Genome").
 
-A frame size is a number of bytes, or a mix. Rates, loads and line rates of a mix are those of its mean size, because
-only the bytes of a frame determine its time on a wire.
+Rates, loads and line rates of a mix are those of its mean size, because only the bytes of a frame determine its time on
+a wire.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -34,14 +34,26 @@ _FOR_EXAMPLE = "write for example {name: mine, genome: aaag} or {name: mine, gen
 
 
 @dataclass(frozen=True, slots=True)
-class FrameMix:
-    """A mix with its name in results; frame number n of a stream has the size genome[n mod len(genome)].
+class FrameSize:
+    """The size of frames, or a mix of sizes: frame number n of a stream has the size genome[n mod len(genome)].
 
-    Sizes are in bytes with FCS.
+    Sizes are in bytes with FCS. `name` is that of a mix in results; a single size has none, and a genome of one number.
+    Sizes sort by their mean.
     """
 
     name: str
     genome: tuple[int, ...]
+
+    @staticmethod
+    @lru_cache(maxsize=1024)  # the results of a campaign have the same few again and again
+    def of(size: int) -> "FrameSize":
+        """Return a single size."""
+        return FrameSize("", (size,))
+
+    @property
+    def is_mix(self) -> bool:
+        """Whether frames have several sizes."""
+        return self.name != ""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -51,7 +63,19 @@ class FrameMix:
     @property
     def mean_bytes(self) -> float:
         """The mean size of its frames, in bytes with FCS."""
-        return _mean(self.genome)
+        return sum(self.genome) / len(self.genome) if self.is_mix else self.genome[0]
+
+    @property
+    def largest_bytes(self) -> int:
+        """The size of its largest frames, in bytes with FCS."""
+        return max(self.genome)
+
+    @property
+    def only_size(self) -> int:
+        """The common size of all frames; ValueError for a mix, which an earlier check should have refused."""
+        if self.is_mix:
+            raise ValueError(f"{self}: frames of several sizes, where all are to have the same")
+        return self.genome[0]
 
     def frames_by_size(self, numbers: range) -> dict[int, int]:
         """Return the number of frames of each size among the frames with these consecutive numbers."""
@@ -89,93 +113,68 @@ class FrameMix:
         return f"CUSTOM IMIX - {''.join(letter_of[size] for size in self.genome)}; {table}"
 
     @property
-    def written(self) -> dict[str, object]:
-        """The mix as a profile has it."""
-        return {"name": self.name, "genome": _in_runs(self.genome)}
+    def written(self) -> object:
+        """The size or mix as a profile has it."""
+        if self == IMIX:
+            return self.name
+        return {"name": self.name, "genome": _in_runs(self.genome)} if self.is_mix else self.only_size
+
+    @property
+    def stored(self) -> object:
+        """The size or mix as results have it."""
+        return {"name": self.name, "genome": self.genome} if self.is_mix else self.only_size
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> object:
+        """Let pydantic read what users write or results have, and write the latter."""
+        from pydantic_core import core_schema  # noqa: PLC0415 - not installed on the hosts of workers
+
+        from netbench.model.fields import parse_frame_size  # noqa: PLC0415 - likewise
+
+        stored = core_schema.plain_serializer_function_ser_schema(lambda size: size.stored)
+        return core_schema.no_info_plain_validator_function(parse_frame_size, serialization=stored)
+
+    def text(self, unit: str) -> str:
+        """Return `1,518` with a unit, or the name of a mix without a unit."""
+        return self.name or f"{self:,}{unit}"
+
+    @property
+    def in_bytes(self) -> str:
+        """`1518 bytes`, or `imix`, for messages."""
+        return self.name or f"{self} bytes"
+
+    @property
+    def long_as(self) -> str:
+        """`1518-byte`, or `imix`: the frames in the text of a neighbour's activity, by which results compare."""
+        return self.name or f"{self}-byte"
+
+    @property
+    def frames_text(self) -> str:
+        """`1,518-byte frames`, or `imix frames`."""
+        return f"{self.text('-byte')} frames"
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self}"
 
-    def __format__(self, _: str) -> str:
-        """Return the name, for every format of a number."""
-        return self.name
+    def __format__(self, number: str) -> str:
+        """Return the number in a format of numbers, or the name of a mix."""
+        return self.name or format(self.only_size, number)
 
+    def __lt__(self, other: "FrameSize") -> bool:
+        return (self.mean_bytes, self.name) < (other.mean_bytes, other.name)
 
-FrameSize = int | FrameMix
 
 # The "simple IMIX", 7:4:1: IP packets of 40, 576 and 1500 bytes, with 18 bytes of Ethernet; the smallest are padded.
-IMIX = FrameMix("imix", (64,) * 7 + (594,) * 4 + (1518,))
+IMIX = FrameSize("imix", (64,) * 7 + (594,) * 4 + (1518,))
 
 
-@lru_cache(maxsize=64)
-def _mean(genome: tuple[int, ...]) -> float:
-    return sum(genome) / len(genome)
-
-
-def mean_bytes(size: "FrameSize | float") -> float:
-    """Return the mean size of frames in bytes with FCS: that of a mix, or the number itself."""
-    return size.mean_bytes if isinstance(size, FrameMix) else size
-
-
-def genome_of(size: FrameSize) -> tuple[int, ...]:
-    """Return the sizes of consecutive frames from number 0 on, which repeat; for a number, the number itself."""
-    return size.genome if isinstance(size, FrameMix) else (size,)
-
-
-def largest_bytes(size: FrameSize) -> int:
-    """Return the size of the largest frames, in bytes with FCS."""
-    return max(size.genome) if isinstance(size, FrameMix) else size
-
-
-def only_size(size: FrameSize) -> int:
-    """Return the common size of all frames; ValueError for a mix, which an earlier check should have refused."""
-    if isinstance(size, FrameMix):
-        raise ValueError(f"{size}: frames of several sizes, where all are to have the same")
-    return size
-
-
-def sizes_in(size: FrameSize) -> tuple[int, ...]:
-    """Return the different sizes of frames, the smallest first."""
-    return size.sizes if isinstance(size, FrameMix) else (size,)
-
-
-def mixes_among(sizes: Iterable[FrameSize]) -> list[FrameMix]:
-    """Return the different mixes among some frame sizes, in their order."""
-    return list(dict.fromkeys(size for size in sizes if isinstance(size, FrameMix)))
-
-
-def rising(size: FrameSize) -> tuple[float, str]:
-    """Return the sort key of a frame size; mixes are sorted by their mean size."""
-    return (size.mean_bytes, size.name) if isinstance(size, FrameMix) else (size, "")
-
-
-def size_text(size: FrameSize, unit: str = "") -> str:
-    """Return `1,518` with a unit, or the name of a mix without a unit."""
-    return size.name if isinstance(size, FrameMix) else f"{size:,}{unit}"
-
-
-def in_bytes(size: FrameSize) -> str:
-    """Return `1518 bytes`, or `imix`, for messages."""
-    return size.name if isinstance(size, FrameMix) else f"{size} bytes"
-
-
-def long_as(size: FrameSize) -> str:
-    """Return `1518-byte`, or `imix`: the frames in the text of a neighbour's activity, by which results compare."""
-    return size.name if isinstance(size, FrameMix) else f"{size}-byte"
-
-
-def frames_text(size: FrameSize) -> str:
-    """Return `1,518-byte frames`, or `imix frames`."""
-    return f"{size_text(size, '-byte')} frames"
-
-
-def mix_of(value: object, smallest: int, largest: int) -> FrameMix:
+def mix_of(value: object, smallest: int, largest: int) -> FrameSize:
     """Return a mix as users write it: `imix`, or a name and a genome in letters or sizes; ValueError otherwise.
 
     A genome in letters uses those of RFC 6985; the sizes of capital letters are in `sizes`. A genome in sizes is a list
     of numbers, with the length of a run before the size, if more than one: `7x64`.
     """
-    if isinstance(value, FrameMix):
+    if isinstance(value, FrameSize):
         return value
     if value == IMIX.name:
         return IMIX
@@ -199,7 +198,7 @@ def mix_of(value: object, smallest: int, largest: int) -> FrameMix:
             raise ValueError(f"a genome with frames of {size} bytes: {smallest} to {largest} are allowed, FCS included")
     if len(set(frames)) == 1:
         raise ValueError(f"a mix of one size only, which is no mix; write {frames[0]}")
-    return FrameMix(name, frames)
+    return FrameSize(name, frames)
 
 
 def _custom(sizes: object) -> dict[str, int]:

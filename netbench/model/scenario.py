@@ -25,9 +25,8 @@ from netbench.model.fields import (
     listed,
     located_error,
     parse_frame_size,
-    written_size,
 )
-from netbench.model.frame_mix import FrameSize, long_as
+from netbench.model.frame_mix import FrameSize
 from netbench.model.suggestions import choices, did_you_mean
 from netbench.model.units import MIN_FRAME_SIZE, Load, LoadKind, load_hint, percent_hint
 
@@ -38,6 +37,7 @@ SHARED_IDLE = "shared-idle"
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%(?: of (?:the )?maximum)?")
 _OF_LINE_RATE = " of line rate"
 _MOST_WORKERS = 1024
+_SMALLEST = FrameSize.of(MIN_FRAME_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Stress:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The neighbour forwards frames of `frame_size` bytes, or a mix, at one rate on each of its streams.
+    """The neighbour forwards frames of `frame_size` at one rate on each of its streams.
 
     The rate is `load`, or `share` percent of the highest throughput of one stream of the victim. That was measured with
     frames of this size while its neighbours were idle (Schlosser et al. 2011, section 3.4). One of the two is None.
@@ -79,7 +79,7 @@ class Network:
 
     load: Load | None
     share: float | None = None
-    frame_size: FrameSize = MIN_FRAME_SIZE
+    frame_size: FrameSize = _SMALLEST
 
     @property
     def rate(self) -> str:
@@ -90,7 +90,7 @@ class Network:
 
     def __str__(self) -> str:
         of = " of the maximum" if self.load is None else ""
-        return f"forwards {long_as(self.frame_size)} frames at {self.rate}{of}"
+        return f"forwards {self.frame_size.long_as} frames at {self.rate}{of}"
 
 
 Activity = Off | Idle | Stress | Network
@@ -171,7 +171,7 @@ def written(activity: Activity) -> object:
             workers = {name: number for name, number in (("cpu", activity.cpu), ("vm", activity.vm)) if number}
             return {"stress": workers}
         case Network():
-            return {"network": activity.rate, "frame_size": written_size(activity.frame_size)}
+            return {"network": activity.rate, "frame_size": activity.frame_size.written}
     return str(activity)
 
 

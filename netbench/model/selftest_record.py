@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from netbench.model.frame_mix import FrameSize, mean_bytes
+from netbench.model.frame_mix import FrameSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Ceilings:
         known = list(self._by_sources)
         if not known:
             return None
-        return _between(known, [self._at(number, mean_bytes(frame_size)) for number in known], sources)
+        return _between(known, [self._at(number, frame_size.mean_bytes) for number in known], sources)
 
     def _at(self, sources: int, frame_size: float) -> float:
         measured = self._by_sources[sources]

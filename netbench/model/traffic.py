@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from netbench.model.frame_mix import FrameMix, FrameSize
+from netbench.model.frame_mix import FrameSize
 
 # How a UUT receives frames from a veth pair: within the sender's system call, or from a ring, by its own thread.
 Receive = Literal["inline", "napi"]
@@ -90,8 +90,7 @@ class Traffic:
 def traffic_of(plain: Mapping[str, Any]) -> Traffic:
     """Return the traffic from the result of `dataclasses.asdict`, or from JSON of that."""
     size = plain["frame_size"]
-    mix = None if isinstance(size, int) else FrameMix(size["name"], tuple(size["genome"]))
-    return Traffic(**{**plain, "frame_size": mix or size})
+    return Traffic(**{**plain, "frame_size": FrameSize(size["name"], tuple(size["genome"]))})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Self
 
-from netbench.model.frame_mix import FrameSize, mean_bytes
+from netbench.model.frame_mix import FrameSize
 
 FCS_BYTES = 4
 WIRE_OVERHEAD_BYTES = 20
@@ -43,19 +43,19 @@ _MEBIBYTES = {"M": 1, "G": 1024}
 _SECONDS = {"us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "min": Decimal(60), "h": Decimal(3600)}
 
 
-def line_rate_fps(link_bps: float, frame_size: FrameSize) -> float:
+def line_rate_fps(link_bps: float, frame_bytes: float) -> float:
     """Return the frames/s that fill a link: link bit/s ÷ (8 × (frame size + 20)) (RFC 2544, section 20)."""
-    return link_bps / l1_bits(frame_size)
+    return link_bps / l1_bits(frame_bytes)
 
 
-def l1_bits(frame_size: FrameSize | float) -> float:
-    """Return the bits of a frame of `frame_size` bytes on the wire, with preamble and gap; of a mix, the mean."""
-    return 8 * (mean_bytes(frame_size) + WIRE_OVERHEAD_BYTES)
+def l1_bits(frame_bytes: float) -> float:
+    """Return the bits of a frame of so many bytes on the wire, with preamble and gap."""
+    return 8 * (frame_bytes + WIRE_OVERHEAD_BYTES)
 
 
-def l2_bits(frame_size: FrameSize | float) -> float:
-    """Return the bits of the frame itself, with FCS; of a mix, the mean."""
-    return 8 * mean_bytes(frame_size)
+def l2_bits(frame_bytes: float) -> float:
+    """Return the bits of the frame itself, with FCS."""
+    return 8 * frame_bytes
 
 
 def parse_bit_rate(text: str) -> float:
@@ -148,14 +148,14 @@ class Load:
         return replace(self, found_fps=None)
 
     def fps(self, frame_size: FrameSize, link_bps: float) -> float | None:
-        """Return the frames/s at `frame_size` bytes on a link of `link_bps`; None for `max`, and if unknown."""
+        """Return the frames/s at a frame size on a link of `link_bps`; None for `max`, and if unknown."""
         match self.kind:
             case LoadKind.L1_BIT_RATE:
-                return self.value / l1_bits(frame_size)
+                return self.value / l1_bits(frame_size.mean_bytes)
             case LoadKind.FRAME_RATE:
                 return self.value
             case LoadKind.SHARE:
-                return line_rate_fps(link_bps, frame_size) * self.value / 100
+                return line_rate_fps(link_bps, frame_size.mean_bytes) * self.value / 100
             case LoadKind.OF_MAXIMUM:
                 return self.found_fps
             case LoadKind.MAX:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep
-from netbench.model.frame_mix import FrameSize, rising, size_text
+from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LimitKind
 from netbench.model.profile import MaximaSpec
 from netbench.model.replayed_loads import ReplayedLoads
@@ -158,7 +158,7 @@ class CalibratedSchedule(_AroundSchedule):
         plan = self._calibration.plan
         (case,) = plan.scenarios
         return [
-            f"{uut}  {case.name}  {'+'.join(plan.streams[:sources])}  {size_text(size, ' B')}: the maximum that loads "
+            f"{uut}  {case.name}  {'+'.join(plan.streams[:sources])}  {size.text(' B')}: the maximum that loads "
             "refer to"
             for uut in plan.uuts
             for sources in case.streams
@@ -222,7 +222,7 @@ class CalibratedSchedule(_AroundSchedule):
             if trial.load.is_unknown:
                 trial = trial.with_maximum(self._maximum(trial, trial.frame_size, len(trial.streams)))
             fewest = min(self._calibration.plan.scenarios[0].streams)
-            sizes = sorted(trial.unknown_sizes, key=rising)
+            sizes = sorted(trial.unknown_sizes)
             return trial.with_maxima({size: self._maximum(trial, size, fewest) for size in sizes})
         except _NoMaximumError as why:
             return without_maximum(trial, str(why))
@@ -268,7 +268,7 @@ def sizes_referred_to(plan: CampaignPlan) -> list[FrameSize]:
     topology = plan.topology
     activities = (topology.activity(case, guest.name) for case in plan.scenarios for guest in topology.neighbours)
     sizes = {does.frame_size for does in activities if isinstance(does, Network) and does.share is not None}
-    return sorted(sizes, key=rising)
+    return sorted(sizes)
 
 
 def fewest_sources(plan: CampaignPlan) -> int:
@@ -286,7 +286,7 @@ def calibration_plan(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
     case = profile.scenario(SHARED_IDLE if sizes else DEDICATED)
     numbers = {fewest_sources(plan)} if sizes else set()
     if shares_of_victim(plan):
-        sizes = sorted({*sizes, *profile.frame_sizes}, key=rising)
+        sizes = sorted({*sizes, *profile.frame_sizes})
         numbers.update(*(source_numbers(plan.topology, profile, scenario) for scenario in plan.scenarios))
     seconds = spec.duration or min(_USUAL_S, profile.duration)
     case = case.model_copy(update={"streams": tuple(sorted(numbers))})

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from netbench.model.frame_mix import in_bytes, rising
 from netbench.model.profile import Profile
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
@@ -19,7 +18,7 @@ def noise_trial(following: TrialSpec, profile: Profile) -> TrialSpec:
 
     Thus the speed of the host decides the throughput, not the clock of the source.
     """
-    size = min(profile.frame_sizes, key=rising)
+    size = min(profile.frame_sizes)
     seconds = min(_TRIAL_S, profile.duration)
     traffic = replace(following.frames, size=size, load=Load(LoadKind.MAX))
     victim = replace(
@@ -44,7 +43,7 @@ def noise_trial(following: TrialSpec, profile: Profile) -> TrialSpec:
 
 def in_words(trial: TrialSpec) -> str:
     """Return a description of the trial for the record."""
-    return f"{trial.uut} alone, frames of {in_bytes(trial.frame_size)}, load max, {trial.duration_s:g} s"
+    return f"{trial.uut} alone, frames of {trial.frame_size.in_bytes}, load max, {trial.duration_s:g} s"
 
 
 def is_enough(repeats: int, elapsed_s: float, least_s: float) -> bool:

@@ -5,7 +5,6 @@ from fnmatch import fnmatchcase
 from itertools import product
 
 from netbench.errors import UsageError
-from netbench.model.frame_mix import in_bytes
 from netbench.model.profile import Profile
 from netbench.model.scenario import Network, Off, Scenario
 from netbench.model.suggestions import close_to
@@ -43,9 +42,9 @@ def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:
     too_high = []
     for stream, load, size in product(topology.own_streams, profile.loads, profile.frame_sizes):
         rate = topology.stream_link(stream).rate
-        fps, line = load.fps(size, rate), line_rate_fps(rate, size)
+        fps, line = load.fps(size, rate), line_rate_fps(rate, size.mean_bytes)
         if fps is not None and fps > line * 1.000001:
-            too_high.append(f"{load} at {in_bytes(size)} on {stream.source} (line rate {line:,.0f} frames/s)")
+            too_high.append(f"{load} at {size.in_bytes} on {stream.source} (line rate {line:,.0f} frames/s)")
     return too_high
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep, Maximum
-from netbench.model.frame_mix import FrameSize, rising
+from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.profile import LOADS, Profile
 from netbench.model.scenario import SHARED_IDLE, Off
@@ -257,7 +257,7 @@ class StaticPlan(Schedule):
     def _with_maxima(self, trial: TrialSpec, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult:
         """Return the trial with known loads; the maxima are those with idle neighbours, which were planned before."""
         maxima = {}
-        for size in sorted(trial.unknown_sizes, key=rising):
+        for size in sorted(trial.unknown_sizes):
             maximum = self._maxima.get((trial.uut, size))
             if maximum is None:
                 reference = trial.uut, SHARED_IDLE, size

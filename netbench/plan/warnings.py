@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Iterator
 from itertools import product
 
-from netbench.model.frame_mix import in_bytes
 from netbench.model.profile import KindSpec, Profile, SinkSpec
 from netbench.model.scenario import Network
 from netbench.model.selftest_record import SelftestRecord
@@ -148,7 +147,7 @@ def refused_loads(topology: Topology, profile: Profile) -> str:
             fps = load.fps(size, topology.stream_link(stream).rate)
             if fps is not None and fps * profile.duration < _ONE_FRAME:
                 return (
-                    f"profile {profile.name}: loads: {load} at {in_bytes(size)} is a frame every {1 / fps:,.6g} s: not "
+                    f"profile {profile.name}: loads: {load} at {size.in_bytes} is a frame every {1 / fps:,.6g} s: not "
                     f"one is due within the duration ({profile.duration:g} s); raise the load or the duration"
                 )
     cables = all(topology.is_port(stream.source) for stream in topology.streams)

@@ -231,8 +231,8 @@ def _limit(bounds: Range, what: Searched) -> JsonObject:
     return {
         "lower_fps": bounds.low,
         "upper_fps": upper,
-        "lower_mbps": l1_mbps(bounds.low, what.frame_size),
-        "upper_mbps": l1_mbps(upper, what.frame_size),
+        "lower_mbps": l1_mbps(bounds.low, what.frame_size.mean_bytes),
+        "upper_mbps": l1_mbps(upper, what.frame_size.mean_bytes),
         "searches": bounds.searches,
     }
 

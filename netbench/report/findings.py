@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import FrameSize, frames_text, rising
+from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.traffic import NAPI_POLICY
@@ -77,7 +77,7 @@ class _Conditions:
     def __str__(self) -> str:
         several = f" from {self.sources} sources" if self.sources > 1 else ""
         scenario = "no neighbour" if self.scenario == DEDICATED else self.scenario
-        return f"{frames_text(self.frame_size)}{several}, {scenario}"
+        return f"{self.frame_size.frames_text}{several}, {scenario}"
 
     def include(self, group: Group) -> bool:
         return (group.scenario, group.sources, group.frame_size) == (self.scenario, self.sources, self.frame_size)
@@ -310,7 +310,7 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
         several = len({maximum.scenario for maximum in maxima}) > 1
         lead, details = _costs(results, worst, alike, several=several)
         repetitions = _repetitions(group for maximum in alike for group in (maximum.best, maximum.base))
-        conditions = f"{frames_text(worst.victim.frame_size)}, {repetitions}"
+        conditions = f"{worst.victim.frame_size.frames_text}, {repetitions}"
         about = sentence("findings.conditions", conditions=conditions)
         yield Finding("Neighbours", lead, "isolation", " ".join((*details, about)))
     elif maxima:
@@ -372,7 +372,7 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         return
     goal, scenario = known[0].goal, known[0].scenario
     alike = [search for search in known if (search.goal, search.scenario) == (goal, scenario)]
-    fewest, size = _fewest_and_smallest((len(search.streams), search.frame_size) for search in alike)
+    fewest, size = min((len(search.streams), search.frame_size) for search in alike)
     shown = (search for search in alike if (len(search.streams), search.frame_size) == (fewest, size))
     searched = grouped(shown, lambda search: search.uut)
     merged = {uut: _merged(same) for uut, same in searched.items()}
@@ -385,7 +385,7 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         for search in sorted(of_setting, key=lambda search: search.lower_fps or 0.0, reverse=True):
             text = f"{label(search.uut, results.emulated)} {bounds_text(search)}"
             parts.append(text if base is None or base is search else f"{text}, {_bounds_ratio(search, base)}")
-    at = f"{frames_text(size)} in {scenario}" if scenario else frames_text(size)
+    at = f"{size.frames_text} in {scenario}" if scenario else size.frames_text
     others = f"{'; '.join(parts[1:])}. " if parts[1:] else ""
     lead = sentence("findings.highest_load", goal=goal, first=parts[0])
     details = sentence("findings.search_conditions", others=others, conditions=f"{at}, {per_stream}")
@@ -444,12 +444,7 @@ def _conditions(best: Sequence[Group]) -> _Conditions | None:
     if scenario is None:
         return None
     alike = ((group.sources, group.frame_size) for group in best if group.scenario == scenario)
-    return _Conditions(scenario, *_fewest_and_smallest(alike))
-
-
-def _fewest_and_smallest(items: Iterable[tuple[int, FrameSize]]) -> tuple[int, FrameSize]:
-    """The fewest sources, and with these the smallest frames."""
-    return min(items, key=lambda item: (item[0], rising(item[1])))
+    return _Conditions(scenario, *min(alike))
 
 
 def _by_setting(results: CampaignResults, known: Collection[str]) -> list[list[str]]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
-from netbench.model.frame_mix import size_text
 from netbench.model.limits import LIMITED_BY_UUT
 from netbench.model.search import SearchResult
 from netbench.model.selftest_record import SelftestRecord
@@ -100,7 +99,7 @@ def identity(cell: Group | ComparedCell | Searched) -> dict[str, object]:
         "uut": cell.uut,
         "scenario": cell.scenario,
         "sources": cell.sources,
-        "frame_size": size_text(cell.frame_size),
+        "frame_size": f"{cell.frame_size:,}",
     }
 
 
@@ -136,12 +135,12 @@ def _search(search: SearchResult) -> dict[str, object]:
     bounds: dict[str, float | None] = {}
     for name in ("lower", "upper", "throughput"):
         fps = getattr(search, f"{name}_fps")
-        bounds |= {f"{name}_fps": fps, f"{name}_mbps": l1_mbps(fps, search.frame_size)}
+        bounds |= {f"{name}_fps": fps, f"{name}_mbps": l1_mbps(fps, search.frame_size.mean_bytes)}
     return {
         "uut": search.uut,
         "scenario": search.scenario,
         "sources": len(search.streams),
-        "frame_size": size_text(search.frame_size),
+        "frame_size": f"{search.frame_size:,}",
         "repetition": search.repetition,
         "method": search.method,
         "goal": search.goal,

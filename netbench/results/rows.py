@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from netbench.model.campaign import Boot, CampaignResults, WarmUpTrial
 from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
-from netbench.model.frame_mix import FrameMix, FrameSize, mean_bytes
+from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import VICTIM
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Role, StreamEnds
@@ -229,7 +229,7 @@ def _maximum_loads(group: Group) -> str | None:
 
 def _one_size(size: FrameSize | None) -> int | None:
     """Return the frame size in bytes; None for a mix of sizes."""
-    return None if isinstance(size, FrameMix) else size
+    return None if size is None or size.is_mix else size.only_size
 
 
 def _outlier_trials(group: Group) -> int | None:
@@ -243,7 +243,7 @@ def _without_outliers(group: Group) -> float | None:
     outliers = outliers_of(group)
     if outliers is None:
         return None if len(group.valid) < FEWEST or group.throughput_mbps is None else group.throughput_mbps.mean
-    return l1_mbps(outliers.mean_without, group.frame_size)
+    return l1_mbps(outliers.mean_without, group.frame_size.mean_bytes)
 
 
 def _value(path: str) -> Callable[[Any], Any]:
@@ -304,7 +304,7 @@ def _spread(path: str, *statistics: str) -> list[ExportColumn[StreamOfTrial]]:
 
 
 def _bandwidth(
-    name: str, unit: Mbps, fps: str, mean: Callable[[StreamCounts, FrameSize], float] = lambda _, size: mean_bytes(size)
+    name: str, unit: Mbps, fps: str, mean: Callable[[StreamCounts, FrameSize], float] = lambda _, size: size.mean_bytes
 ) -> ExportColumn[StreamOfTrial]:
     def mbps(row: StreamOfTrial) -> float | None:
         counts, size = row.counts, row.frame_size
@@ -328,8 +328,8 @@ def _mix(prefix: str, path: str) -> list[ExportColumn[Any]]:
     """Return the columns of a frame size that may be a mix: its name, and its genome (RFC 6985)."""
     size = _value(path)
 
-    def column(name: str, text: Callable[[FrameMix], str]) -> ExportColumn[Any]:
-        return ExportColumn(name, str, lambda row: text(mix) if isinstance(mix := size(row), FrameMix) else None)
+    def column(name: str, text: Callable[[FrameSize], str]) -> ExportColumn[Any]:
+        return ExportColumn(name, str, lambda row: text(mix) if (mix := size(row)) and mix.is_mix else None)
 
     return [column(f"{prefix}frame_mix", str), column(f"{prefix}frame_mix_genome", lambda mix: mix.in_letters)]
 
@@ -337,7 +337,7 @@ def _mix(prefix: str, path: str) -> list[ExportColumn[Any]]:
 _MIX: list[ExportColumn[Any]] = [
     *_mix("", "frame_size"),
     ExportColumn(
-        "frame_size_mean", float, lambda row: None if row.frame_size is None else float(mean_bytes(row.frame_size))
+        "frame_size_mean", float, lambda row: None if row.frame_size is None else float(row.frame_size.mean_bytes)
     ),
 ]
 

@@ -23,7 +23,6 @@ from netbench.model.campaign import Boot, WarmUpTrial
 from netbench.model.counts import PointCount
 from netbench.model.documents import document_of
 from netbench.model.foreign_text import well_formed
-from netbench.model.frame_mix import mean_bytes
 from netbench.model.points import PathSection
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import CampaignWarning, WarningKind
@@ -185,7 +184,7 @@ class Store(Mapping[str, TrialResult]):
         """Commit one trial, completely or not at all; TestbedError if it cannot be written (a full disk)."""
         spec = trial.spec
         # The document has the sizes of a mix.
-        cell = spec.key, spec.index, spec.uut, spec.scenario, round(mean_bytes(spec.frame_size)), spec.repetition
+        cell = spec.key, spec.index, spec.uut, spec.scenario, round(spec.frame_size.mean_bytes), spec.repetition
         with self._writing() as db:
             values = *cell, trial.boot, *_measured(db, trial)
             db.execute("INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)

@@ -279,7 +279,7 @@ class CellSearch:
         if not self._options.tests or (result.lower_fps is None and result.state is not SearchState.AT_MOST):
             return
         size, state, limit = self._cell.frame_size, result.state, result.limited_by.stored
-        line_rate = line_rate_fps(self._link_bps, size)
+        line_rate = line_rate_fps(self._link_bps, size.mean_bytes)
         throughput = Throughput(result.lower_fps or 0.0, highest, line_rate, state, size, limit)
         self._tests = Rfc2544Run(self._options, self._plan.profile, throughput, self)
         self._tests.measure()

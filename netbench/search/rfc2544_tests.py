@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log2
 from typing import TYPE_CHECKING, Any, get_args
 
-from netbench.model.frame_mix import FrameMix, FrameSize, rising
+from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.search import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests, SearchState
 from netbench.search.methods import GivenUpError, Goal, LossRate, Measured
@@ -24,7 +24,7 @@ _NEARLY = 0.95
 # A UUT did not recover from a reset if sending ended during the longest silence, or after most of it.
 _SILENT_PART = 0.5
 _NO_THROUGHPUT = "frames are lost even at the lowest load: there is no throughput at which to measure"
-_SIZES = (64, 128, 256, 512, 1024, 1280, 1518)
+_SIZES = tuple(map(FrameSize.of, (64, 128, 256, 512, 1024, 1280, 1518)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Throughput:
 
 def is_smallest(frame_size: FrameSize, profile: Profile) -> bool:
     """Return True for the smallest frame size of a profile: resets are measured with this size only (section 26.6)."""
-    return frame_size == min(profile.frame_sizes, key=rising)
+    return frame_size == min(profile.frame_sizes)
 
 
 class Rfc2544Run:
@@ -132,7 +132,7 @@ class Rfc2544Run:
         rate = throughput.highest_fps
         result = BackToBack(rate, throughput.fps, max(1, round(rate * options.longest)), ())
         yield result
-        if isinstance(throughput.frame_size, FrameMix):
+        if throughput.frame_size.is_mix:
             raise GivenUpError("not with frames of several sizes (RFC 9004, section 3)")
         if throughput.without_loss:  # RFC 9004, section 6.1: such frame sizes are left out
             raise GivenUpError(throughput.without_loss)
@@ -227,7 +227,7 @@ def expected_of_tests(options: SearchOptions, profile: Profile, frame_size: Fram
         "system-recovery": (recovery.times, recovery.times * (recovery.duration + recovery.reduced)),
         "reset": (reset.times, reset.times * reset.duration),
     }
-    if isinstance(frame_size, FrameMix):
+    if frame_size.is_mix:
         del expected["back-to-back"]
     if not is_smallest(frame_size, profile):
         del expected["reset"]
@@ -259,7 +259,7 @@ _OF_TEST: dict[Test, str] = {
 
 def deviations(options: SearchOptions, profile: Profile) -> Iterator[str]:
     """Yield the deviations of a profile from RFC 2544, for its requested tests."""
-    sizes = tuple(size for size in profile.frame_sizes if not isinstance(size, FrameMix))
+    sizes = tuple(size for size in profile.frame_sizes if not size.is_mix)
     if sizes != _SIZES:
         yield f"frame sizes {', '.join(map(str, sizes)) or 'none'} instead of those of section 9.1"
     if options.method != "rfc2544":

@@ -69,7 +69,7 @@ class Tester:
             spec = wanted.trial(
                 name,
                 wanted.scenarios[0],
-                pattern.frame_size,
+                wanted.profile.frame_sizes[0],
                 pattern.load,
                 attempt,
                 index=0,

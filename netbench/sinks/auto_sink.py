@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from netbench.config.plugins import SINKS, plugins
 from netbench.errors import NetbenchError
 from netbench.hosts.base import Host
-from netbench.model.frame_mix import FrameMix
 from netbench.model.received import Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
@@ -118,7 +117,7 @@ class AutoSink(Sink):
 
     def _choice(self, incoming: Incoming) -> tuple[str, str]:
         """Return the name of the sink for a trial, and the reason."""
-        traffic, is_mix = incoming.traffic, isinstance(incoming.traffic.frame_size, FrameMix)
+        traffic, is_mix = incoming.traffic, incoming.traffic.frame_size.is_mix
         working = [name for name in self._kinds if name not in self._failures]
         failures = ", and ".join(self._failures.values())
         if is_mix:

@@ -15,7 +15,6 @@ from netbench.hosts.base import Host, kernel_of
 from netbench.hosts.remote_code import has_netbench, module_command_on, output_path
 from netbench.hosts.worker_process import WorkerProcess
 from netbench.linux.requirements import ON_VETH, Feature, ProbeError, Probes
-from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent
@@ -223,7 +222,7 @@ class BpfSink(Sink):
         if not incoming.keep:
             return 0
         room, snap_length = self._room(incoming), min(incoming.snap_length, SAMPLE_BYTES)
-        return pcap_bytes(room.sampled, largest_bytes(incoming.traffic.frame_size), snap_length)
+        return pcap_bytes(room.sampled, incoming.traffic.frame_size.largest_bytes, snap_length)
 
     def arm(self, incoming: Incoming) -> None:
         self._incoming, self._error, self._no_room = incoming, "", ""

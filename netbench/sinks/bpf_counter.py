@@ -19,7 +19,6 @@ from netbench.errors import Fault, MissingError, UsageError
 from netbench.hosts.clock import ClockReading
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.distributions import ClockOffset
-from netbench.model.frame_mix import only_size
 
 SAMPLE_BYTES = 240
 
@@ -127,7 +126,7 @@ class BpfCounter:
             "network": int(addresses.network_address),
             "netmask": int(addresses.netmask),
             "destination": int(IPv4Address(expected.dst_ip)),
-            "size": only_size(expected.frame_size),
+            "size": expected.frame_size.only_size,
             "snap_length": snap_length,
             "stamped": expected.stamped,
             "stamped_early": expected.stamped_early,
@@ -186,7 +185,7 @@ class BpfCounter:
                 f"{len(numbers) - losses.missing:,}"
             )
         first_ns, last_ns = (int(counted[name]) if frames else None for name in ("first_ns", "last_ns"))
-        size = only_size(expected.frame_size)
+        size = expected.frame_size.only_size
         span = Span(frames, frames * size, size if frames else None, size if frames else None, first_ns, last_ns)
         shift = self._capacity.time_shift
         kept = self._times[: -(-distinct >> shift) if distinct else 0].copy()

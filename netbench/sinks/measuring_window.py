@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected
-from netbench.model.frame_mix import genome_of
 from netbench.model.received import MeasuringWindow, OfSize, Received
 from netbench.model.traffic import Sent, Traffic
 
@@ -52,7 +51,7 @@ def measured_time(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: i
         slot_ns = duration_ns / sent.frames
         in_window = sent.frames - round(traffic.warm_up_s * _NS / slot_ns)
         # A partial pass would have another mean size than the mix.
-        in_part = in_window % len(genome_of(traffic.frame_size))
+        in_part = in_window % len(traffic.frame_size.genome)
         measured_part = (in_window - in_part if in_window > in_part else in_window) / sent.frames
     if measured_part <= 0:
         return None

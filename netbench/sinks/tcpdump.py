@@ -19,7 +19,6 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.remote_code import has_netbench, module_command_on, scratch_of
 from netbench.hosts.trusted_code import module_command
 from netbench.linux.requirements import Tool
-from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
@@ -112,7 +111,7 @@ class TcpdumpSink(Sink):
         traffic = incoming.traffic
         if traffic.frames is None or is_counted_live(incoming):
             return 0
-        return pcap_bytes(traffic.frames, largest_bytes(traffic.frame_size), incoming.snap_length)
+        return pcap_bytes(traffic.frames, traffic.frame_size.largest_bytes, incoming.snap_length)
 
     def arm(self, incoming: Incoming) -> None:
         self._error, self._flushed, self._disk_full, self._counts = "", False, False, {}

@@ -11,7 +11,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import FrameSize, size_text
+from netbench.model.frame_mix import FrameSize
 from netbench.model.search import SearchResult
 from netbench.model.units import Load
 from netbench.model.verdict import CampaignWarning, WarningKind
@@ -47,7 +47,7 @@ class ComparedCell:
     def __str__(self) -> str:
         sources = f"{self.sources} source{'s' * (self.sources > 1)}"
         what = "highest throughput" if self.load is None else str(self.load)
-        return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {what}"
+        return f"{self.uut}, {self.scenario}, {sources}, {self.frame_size.text(' bytes')}, {what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Searched:
 
     def __str__(self) -> str:
         sources = f"{self.sources} source{'s' * (self.sources > 1)}"
-        return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {self.goal}"
+        return f"{self.uut}, {self.scenario}, {sources}, {self.frame_size.text(' bytes')}, {self.goal}"
 
 
 @dataclass(frozen=True, slots=True)

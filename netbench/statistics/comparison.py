@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isclose, sqrt
 
-from netbench.model.frame_mix import FrameMix, FrameSize
+from netbench.model.frame_mix import FrameSize
 from netbench.model.units import LoadKind
 from netbench.model.verdict import CampaignWarning, ReasonKind
 from netbench.model.virtualisation import Setting
@@ -114,7 +114,7 @@ _DIMENSIONS: tuple[tuple[str, Callable[[ComparedCell], str]], ...] = (
 
 def _frames(size: FrameSize) -> str:
     """Return a frame size as text, with the sequence of a mix: mixes of one name may have different sequences."""
-    return f"{size} ({size.in_letters})" if isinstance(size, FrameMix) else str(size)
+    return f"{size} ({size.in_letters})" if size.is_mix else str(size)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps, l2_mbps
-from netbench.model.frame_mix import FrameMix, FrameSize, rising
+from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LimitCause
 from netbench.model.scenario import Activity
 from netbench.model.trial import TrialResult, TrialSpec
@@ -135,10 +135,10 @@ class Repetitions:
         return {}
 
     def _in(self, mbps: Mbps, fps: Interval | None, of_each: Callable[[Totals, Mbps], float | None]) -> Interval | None:
-        if isinstance(self.frame_size, FrameMix):  # mean sizes differ between trials if not all frames arrive
+        if self.frame_size and self.frame_size.is_mix:  # mean sizes differ between trials if not all frames arrive
             known = [(totals.boot, value) for totals in self.valid if (value := of_each(totals, mbps)) is not None]
             return boots_interval(known).widened(self._noise) if known else None
-        factor = None if self.frame_size is None else mbps(1.0, self.frame_size)
+        factor = None if self.frame_size is None else mbps(1.0, self.frame_size.mean_bytes)
         return None if fps is None or factor is None else fps.scaled(factor)
 
 
@@ -253,9 +253,9 @@ class Group(Repetitions):
     @property
     def maximum_mbps(self) -> Interval | None:
         """`maximum_fps` in Mbit/s (L1)."""
-        if self.plateau is None or isinstance(self.frame_size, FrameMix):
+        if self.plateau is None or self.frame_size.is_mix:
             return self._of_any_run(self.throughput_mbps)
-        return self._of_any_run(self.plateau.throughput_fps.scaled(l1_mbps(1.0, self.frame_size) or 0.0))
+        return self._of_any_run(self.plateau.throughput_fps.scaled(l1_mbps(1.0, self.frame_size.mean_bytes) or 0.0))
 
     def _of_any_run(self, maximum: Interval | None) -> Interval | None:
         """Return the maximum, with the variation between runs added to its interval if the UUT was the limit."""
@@ -284,7 +284,7 @@ class Group(Repetitions):
     @property
     def intended_mbps(self) -> float | None:
         """Intended load in Mbit/s (L1), all sources together."""
-        return l1_mbps(self.intended_fps, self.frame_size)
+        return l1_mbps(self.intended_fps, self.frame_size.mean_bytes)
 
     @property
     def buffered_frames(self) -> int | None:
@@ -363,12 +363,12 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
     # A UUT that never started has no loads in frames/s; the loads of the others define its order.
     known_fps = {_measurement(group): group.intended_fps for group in groups if group.intended_fps is not None}
 
-    def order(group: Group) -> tuple[int, int, int, tuple[float, str], bool, float, float]:
+    def order(group: Group) -> tuple[int, int, int, FrameSize, bool, float, float]:
         return (
             uuts.index(group.uut),
             scenarios.index(group.scenario),
             group.sources,
-            rising(group.frame_size),
+            group.frame_size,
             group.load.kind is LoadKind.MAX,
             known_fps.get(_measurement(group), 0.0),
             group.load.value,

@@ -7,7 +7,6 @@ Figure 5 of Schlosser et al. 2011); the matrix of victims and scenarios; and cur
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netbench.model.frame_mix import long_as
 from netbench.model.limits import LIMITED_BY_UUT
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle
 from netbench.model.units import Load
@@ -248,7 +247,7 @@ def _comes_from(idle: Group, step: Group) -> bool:
 def _disturbances(step: Group) -> tuple[tuple[str, str], ...]:
     """Return the name and the activity of each neighbour, without its rate."""
     return tuple(
-        (guest.name, str(guest.activity) if guest.frame_size is None else f"{long_as(guest.frame_size)} frames")
+        (guest.name, str(guest.activity) if guest.frame_size is None else f"{guest.frame_size.long_as} frames")
         for guest in step.neighbours
     )
 

@@ -13,7 +13,7 @@ from math import hypot
 from statistics import fmean
 
 from netbench.model.campaign import Maximum
-from netbench.model.frame_mix import FrameMix, FrameSize, frames_text, in_bytes, rising
+from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.scenario import SHARED_IDLE, Network
 from netbench.model.search import SearchResult, SearchState
@@ -216,12 +216,12 @@ def contradictory_maxima(
     best = best_groups(groups)
     contradictions = []
     for same in grouped(best, lambda group: (group.uut, group.scenario, group.sources)).values():
-        of_one_size = (group for group in same if not isinstance(group.frame_size, FrameMix))
-        for small, large in pairwise(sorted(of_one_size, key=lambda group: rising(group.frame_size))):
+        of_one_size = (group for group in same if not group.frame_size.is_mix)
+        for small, large in pairwise(sorted(of_one_size, key=lambda group: group.frame_size)):
             if _is_below(small.maximum_of_run_fps, large.maximum_of_run_fps, _SLOWER) and not small.is_lower_bound:
                 text = (
-                    f"{small.uut}, {small.scenario}: {frames_text(small.frame_size)} are forwarded at "
-                    f"{_kfps(small)}, slower than frames of {in_bytes(large.frame_size)} ({_kfps(large)})"
+                    f"{small.uut}, {small.scenario}: {small.frame_size.frames_text} are forwarded at "
+                    f"{_kfps(small)}, slower than frames of {large.frame_size.in_bytes} ({_kfps(large)})"
                 )
                 contradictions.append(ContradictoryMaxima((small, large), text))
     for group in best:

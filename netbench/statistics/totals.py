@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from netbench.model.counts import StreamCounts, l1_mbps
-from netbench.model.frame_mix import FrameMix, FrameSize
+from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import Activity
 from netbench.model.trial import GuestResult, GuestTask, TrialResult
 from netbench.statistics.intervals import Interval, boots_interval, counting_error
 
 Number = TypeVar("Number", int, float)
-Mbps = Callable[[float | None, FrameSize | float], float | None]
+Mbps = Callable[[float | None, float], float | None]
 """Mbit/s, L1 or L2, of frames/s of some mean size or mix."""
 
 MACHINE = "machine"  # owner of the CPU time of the whole machine of the UUT
@@ -95,16 +95,16 @@ class Totals:
     def offered_in(self, mbps: Mbps) -> float | None:
         """Return the offered load in Mbit/s; for a mix, by the sizes of the sent frames."""
         size = self.frame_size
-        if isinstance(size, FrameMix):
+        if size and size.is_mix:
             return summed(self.streams, lambda counts: mbps(counts.offered_fps, counts.offered_bytes(size)))
-        return None if size is None else mbps(self.offered_fps, size)
+        return None if size is None else mbps(self.offered_fps, size.mean_bytes)
 
     def throughput_in(self, mbps: Mbps) -> float | None:
         """Return the throughput in Mbit/s; for a mix, by the sizes of the received frames."""
         size = self.frame_size
-        if isinstance(size, FrameMix):
+        if size and size.is_mix:
             return summed(self.streams, lambda counts: mbps(counts.throughput_fps, counts.throughput_bytes(size)))
-        return None if size is None else mbps(self.throughput_fps, size)
+        return None if size is None else mbps(self.throughput_fps, size.mean_bytes)
 
     def cpu_s(self, whose: str) -> float | None:
         """Return the CPU time of an owner in seconds, as in TrialResult and GuestResult; None if unknown."""

@@ -7,7 +7,7 @@ from typing import cast
 from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import MissingError, UsageError
 from netbench.generators.base import Generator
-from netbench.model.frame_mix import FrameMix, FrameSize, largest_bytes, rising
+from netbench.model.frame_mix import FrameSize
 from netbench.model.paths import StreamPath, host_of
 from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress
@@ -302,7 +302,7 @@ def make_backends(profile: Profile) -> tuple[Generator, SinkKind]:
 def refuse_mixes(topology: Topology, profile: Profile, activities: Mapping[str, Collection[Activity]]) -> None:
     """UsageError for a mix of sizes where the generator cannot send one, or the sink cannot count it."""
     generator, sink = profile.generator.kind, profile.sink.kind
-    mixes = [size for _, size in _sent(topology, profile, activities) if isinstance(size, FrameMix)]
+    mixes = [size for _, size in _sent(topology, profile, activities) if size.is_mix]
     for mix in mixes:
         if not plugins(GENERATORS)[generator].sends_mixes:
             raise UsageError(
@@ -321,8 +321,7 @@ def refuse_too_large(topology: Topology, profile: Profile, activities: Mapping[s
     kind = plugins(GENERATORS)[profile.generator.kind]
     most = kind(kind.Options.model_validate(profile.generator.options)).largest_frame
     for stream, any_size in _sent(topology, profile, activities):
-        size = largest_bytes(any_size)
-        is_mix = isinstance(any_size, FrameMix)
+        size, is_mix = any_size.largest_bytes, any_size.is_mix
         of_mix, others = (f" (of {any_size})", "afpacket or auto") if is_mix else ("", "afpacket, pktgen or auto")
         for link in topology.links_of(stream):
             if size > largest_frame(link.mtu_bytes):
@@ -348,4 +347,4 @@ def _sent(
     for neighbour in topology.neighbours:
         sizes = {act.frame_size for act in activities.get(neighbour.name, ()) if isinstance(act, Network)}
         for name in neighbour.streams:
-            yield from ((streams[name], size) for size in sorted(sizes, key=rising))
+            yield from ((streams[name], size) for size in sorted(sizes))

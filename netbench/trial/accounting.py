@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from netbench.model.counts import PointCount, SizeCounts, StreamCounts
 from netbench.model.distributions import ClockOffset
-from netbench.model.frame_mix import FrameMix
 from netbench.model.paths import Nic
 from netbench.model.points import CountingPoint
 from netbench.model.received import Received
@@ -62,7 +61,7 @@ def _account(evidence: StreamObservation, placed: LossAttribution) -> StreamCoun
 
 def _by_size(traffic: Traffic, sent: Sent, received: Received, dropped: int | None) -> tuple[SizeCounts, ...]:
     """Return the counts for each frame size of a mix; the number of a frame determines its size."""
-    if not isinstance(traffic.frame_size, FrameMix):
+    if not traffic.frame_size.is_mix:
         return ()
     counts = []
     for size, frames in traffic.frame_size.frames_by_size(

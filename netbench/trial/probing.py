@@ -23,6 +23,7 @@ from netbench.hosts.base import Host, Process
 from netbench.hosts.pipes import Lines, end
 from netbench.hosts.remote_code import program_command
 from netbench.model.counts import StreamCounts
+from netbench.model.frame_mix import FrameSize
 from netbench.model.paths import StreamPath
 from netbench.model.received import Received
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
@@ -105,7 +106,7 @@ class Arrival:
     def changes(self, path: StreamPath, traffic: Traffic, sent: Sent) -> list[str]:
         """Return the differences between this frame and the frame that the source sent, as phrases."""
         phrases = [_tag_text(*tag) for tag in self.tags]
-        if self.bytes_on_link != traffic.frame_size:
+        if self.bytes_on_link != traffic.frame_size.only_size:
             phrases.append(f"{self.bytes_on_link} bytes")
         if self.ethertype != _IPV4:
             phrases.append("no EtherType" if self.ethertype is None else f"EtherType 0x{self.ethertype:04x}")
@@ -338,15 +339,15 @@ def learn(endpoints: Sequence[Endpoints]) -> None:
 
 
 def _traffic(ends: Endpoints, active: ActiveGuest, number: int) -> Traffic:
-    path = ends.path
+    path, size = ends.path, FrameSize.of(MIN_FRAME_SIZE)
     return Traffic(
         stream=path.name,
         src_mac=path.source.mac,
         dst_mac=active.ready.next_hop_macs[path.name],
         src_ip=path.src_ip_of(number),
         dst_ip=path.dst_ip,
-        frame_size=MIN_FRAME_SIZE,
-        fps=ends.source.nearest_fps(_FPS, MIN_FRAME_SIZE),
+        frame_size=size,
+        fps=ends.source.nearest_fps(_FPS, size),
         duration_s=_FRAMES / _FPS,
         flows=1,
         seed=1,

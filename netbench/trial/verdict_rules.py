@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
 
 from netbench.model.counts import Dropper, StreamCounts
-from netbench.model.frame_mix import FrameSize, in_bytes
+from netbench.model.frame_mix import FrameSize
 from netbench.model.points import OTHERHOST, PathSection
 from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
@@ -272,7 +272,7 @@ def beyond_ceiling(
     where = "above" if load > ceiling else "near"
     detail = (
         f"a load of {load:,.0f} frames/s is {where} {ceiling:,.0f} frames/s, which the self-test found {many} and its "
-        f"sink to manage here at {in_bytes(frame_size)} without a UUT: the tester may be the limit; offer less, or "
+        f"sink to manage here at {frame_size.in_bytes} without a UUT: the tester may be the limit; offer less, or "
         "give it more CPUs and run the self-test again"
     )
     return [Reason(ReasonKind.TESTER_LIMITED, counts.stream, detail)]

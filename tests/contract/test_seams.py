@@ -21,7 +21,6 @@ from netbench.loads.stress_ng import NeighbourLoad, StressLoad
 from netbench.model.paths import InterfaceRef
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology_specs import CpuShares
-from netbench.model.traffic import Traffic
 from netbench.sinks.auto_sink import AutoSink, AutoSinkKind
 from netbench.sinks.base import Sink, SinkKind
 from netbench.sinks.bpf import BpfOptions, BpfSink
@@ -38,7 +37,7 @@ from netbench.vmm.qemu.guest_agent import GuestAgentHost
 from netbench.vmm.qemu.options import QemuOptions
 from netbench.vmm.qemu.qemu import Qemu
 from tests.unit.fakes import FakeClock, FakeHost, FakeNics, FakeSetup, FakeSink, FakeSource, FakeUut, FakeWire
-from tests.unit.inputs import topology
+from tests.unit.inputs import stream_traffic, topology
 
 PATHS = stream_paths(topology(2))
 
@@ -119,7 +118,7 @@ def test_a_source_may_be_closed_at_any_time(make):
 
 
 def test_a_source_is_not_used_before_it_is_open():
-    traffic = Traffic("s1", "", "", "", "", 64, 1.0, 1.0, 1, 1)
+    traffic = stream_traffic(fps=1.0)
     with pytest.raises(TestbedError, match="open it first"):
         AfPacketSource().prepare(traffic)
 

@@ -24,6 +24,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes.receive import threads_of
+from netbench.model.fields import parse_frame_size
 from netbench.model.frame_mix import FrameSize
 from netbench.model.traffic import Traffic
 
@@ -98,14 +99,14 @@ def opened(lab):
         source.close()
 
 
-def traffic(fps: float | None, duration_s: float, frame_size: FrameSize = 64, flows: int = 1) -> Traffic:
+def traffic(fps: float | None, duration_s: float, frame_size: int | FrameSize = 64, flows: int = 1) -> Traffic:
     return Traffic(
         stream="s1",
         src_mac="02:00:00:00:00:01",
         dst_mac="02:00:00:00:00:02",
         src_ip="198.18.0.1",
         dst_ip="198.18.0.2",
-        frame_size=frame_size,
+        frame_size=parse_frame_size(frame_size),
         fps=fps,
         duration_s=duration_s,
         flows=flows,

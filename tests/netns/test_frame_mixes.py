@@ -8,7 +8,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from netbench.model.frame_mix import IMIX, FrameMix
+from netbench.model.frame_mix import IMIX, FrameSize
 from tests.netns.test_afpacket import Capture, lab, of_both_kinds, opened, run, traffic
 
 pytestmark = pytest.mark.root
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.root
 __all__ = ["lab", "opened"]  # fixtures
 
 # Longer than a block of frames, with a length that divides no other number here.
-LONG = FrameMix("long", tuple(64 + 7 * (place * place % 199) for place in range(331)))
+LONG = FrameSize("long", tuple(64 + 7 * (place * place % 199) for place in range(331)))
 
 
-def count_by_length(lab, mix: FrameMix) -> None:
+def count_by_length(lab, mix: FrameSize) -> None:
     """Have nftables count the frames received at rx0 by length, without Ethernet header and FCS."""
     counters = "".join(f"meta length {size - 18} counter; " for size in mix.sizes)
     chain = f"chain c {{ type filter hook ingress device rx0 priority 0; policy accept; {counters}}};"
@@ -39,7 +39,7 @@ def counted_by_length(lab) -> dict[int, int]:
 
 
 @of_both_kinds
-@pytest.mark.parametrize("mix", [IMIX, LONG, FrameMix("two", (1518, 64))], ids=str)
+@pytest.mark.parametrize("mix", [IMIX, LONG, FrameSize("two", (1518, 64))], ids=str)
 def test_every_frame_has_the_size_of_its_number_and_the_kernel_counts_as_many(
     lab, opened, tmp_path, monkeypatch, kind, mix
 ):
@@ -72,7 +72,7 @@ def test_every_frame_has_the_size_of_its_number_and_the_kernel_counts_as_many(
 def test_a_mix_and_frames_of_one_size_follow_each_other_on_one_source(lab, opened, tmp_path, kind):
     source = opened(kind=kind)
     octets = lab.tx("bytes")
-    two = FrameMix("two", (64, 1518))
+    two = FrameSize("two", (64, 1518))
     for size, each in ((two, (60 + 1514) / 2), (128, 124), (IMIX, (7 * 60 + 4 * 590 + 1514) / 12), (64, 60)):
         assert run(source, traffic(12_000.0, 0.01, size)).frames == 120
         octets += round(120 * each)

@@ -35,7 +35,7 @@ def whole_frames(path) -> list[bytes]:
 
 def expected(what, frame: bytes, sequence: int) -> bytes:
     """Frame `sequence` of one flow, with the time stamp of the given frame."""
-    return build_frame(what)[:46] + sequence.to_bytes(4, "big") + frame[50:58] + bytes(what.frame_size - 4 - 58)
+    return build_frame(what)[:46] + sequence.to_bytes(4, "big") + frame[50:58] + bytes(what.frame_size.only_size - 62)
 
 
 @pytest.mark.parametrize(("frame_size", "forward"), [(64, "drop"), (1518, "route")])

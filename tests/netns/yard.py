@@ -15,6 +15,7 @@ from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.watchdog.journal import Journal
+from netbench.model.frame_mix import FrameSize
 from netbench.model.paths import StreamPath
 from netbench.model.points import whole_path
 from netbench.model.stream_paths import stream_paths
@@ -110,8 +111,8 @@ class Yard:
     def forwarded(self, active: ActiveGuest, path: StreamPath, frames: int = FRAMES) -> int:
         """The number of frames that reach the sink out of this many, sent one after the other."""
         before = self._arrived(path)
-        towards = active.ready.next_hop_macs[path.name]
-        traffic = Traffic(path.name, path.source.mac, towards, path.src_ip, path.dst_ip, 64, 1.0, 1.0, 1, 1)
+        ends = path.source.mac, active.ready.next_hop_macs[path.name], path.src_ip, path.dst_ip
+        traffic = Traffic(path.name, *ends, FrameSize.of(64), 1.0, 1.0, 1, 1)
         frame = build_frame(traffic).hex()
         python = sys.executable if self.machine.name is None else "python3"
         send = [python, "-c", SEND, path.source.interface, str(frames), frame]

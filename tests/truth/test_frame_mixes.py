@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from netbench.model.frame_mix import IMIX, FrameMix
+from netbench.model.frame_mix import IMIX, FrameSize
 from tests.commands import PATIENT, netbench, rows, settings, verdict_of
 
 pytestmark = pytest.mark.root
 
-MINE = FrameMix("mine", (64, 64, 64, 1280, 1518))
+MINE = FrameSize("mine", (64, 64, 64, 1280, 1518))
 # For genomes of any length: drops all of one size, some of each, and in a pattern unrelated to the genome.
 DROPS = [(7, 12), (3, 5), (13, 101)]
 FRAMES = 2105

@@ -81,7 +81,7 @@ def test_each_guests_loss_is_its_own(tmp_path, results, forward):
         assert sum(loss.frames for loss in counts.lost_at) == counts.lost_frames
         traffic = trial.spec.task("second").traffic
         assert traffic is not None
-        assert traffic.size == 65
+        assert traffic.size.only_size == 65
 
 
 def test_counts_of_both_sides_are_those_of_their_nics(results):
@@ -105,7 +105,7 @@ def test_counts_of_both_sides_are_those_of_their_nics(results):
     assert done.returncode in (0, 1), done.stderr
     campaign = ResultDirectory(results).results()
     [maximum] = campaign.maxima
-    assert maximum.frame_size == 64
+    assert maximum.frame_size.only_size == 64
     shared = list(campaign.wanted_trials)
     assert len(shared) == 2 * 2 * 2 * 3
     for trial in shared:

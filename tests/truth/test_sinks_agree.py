@@ -22,6 +22,7 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.trusted_code import module_command
 from netbench.linux.changes import OffloadsOff
 from netbench.linux.netns import namespace_path, within
+from netbench.model.frame_mix import FrameSize
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming
@@ -94,7 +95,7 @@ class Trial:
 
     def __init__(self, host, tmp_path, *, frame_size=64, stamps=USUAL, frames=FRAMES, keep=False, far=False):
         """`far`: the sink bpf counts by a process, as on another host."""
-        self.host, self.stamps, size = host, stamps, frame_size
+        self.host, self.stamps, size = host, stamps, FrameSize.of(frame_size)
         self.hosts = host, Far(host._host, host.netns) if far else host
         self.traffic = Traffic(
             "s1", "02:00:00:00:00:01", "02:00:00:00:00:02", PATH.src_ip, PATH.dst_ip, size, frames, 1, 1, 1

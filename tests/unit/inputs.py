@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from netbench.model.fields import parse_frame_size
 from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM, Network
 from netbench.model.topology import Topology
+from netbench.model.traffic import Traffic
 from netbench.model.trial import GuestTask, TrialFrames, TrialSpec
 from netbench.model.units import Load
 from netbench.plan.schedule import CampaignPlan
@@ -65,17 +67,23 @@ def trial_spec(
     uut: str = "bridge",
     scenario: str = "dedicated",
     streams: tuple[str, ...] = ("s1",),
-    frame_size: FrameSize = 64,
+    frame_size: int | FrameSize = 64,
     load: str | Load = "1000fps",
     **more,
 ) -> TrialSpec:
     """A trial of one second with these streams of the victim; `neighbours` are the tasks of the others."""
-    rate = load if isinstance(load, Load) else Load.parse(load)
-    victim = GuestTask(VICTIM, Network(rate, None, frame_size), streams, TrialFrames(frame_size, rate), 1.0)
+    rate, size = load if isinstance(load, Load) else Load.parse(load), parse_frame_size(frame_size)
+    victim = GuestTask(VICTIM, Network(rate, None, size), streams, TrialFrames(size, rate), 1.0)
     others = more.pop("neighbours", ())
     return TrialSpec(
         **{"index": 0, "uut": uut, "scenario": scenario, "guests": (victim, *others), "repetition": 1, **more}
     )
+
+
+def stream_traffic(stream: str = "s1", **changes) -> Traffic:
+    """One second of frames at 1,000 frames/s; any field can be given."""
+    ends = "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2"
+    return replace(Traffic(stream, *ends, FrameSize.of(64), 1000.0, 1.0, 1, 1), **changes)
 
 
 def planned_trial(topology: Topology, profile: Profile, streams: tuple[str, ...], **more) -> TrialSpec:

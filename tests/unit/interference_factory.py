@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from netbench.model.campaign import CampaignResults, Maximum
 from netbench.model.counts import StreamCounts
+from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.scenario import Scenario, Stress
 from netbench.model.trial import TrialResult
@@ -66,7 +67,7 @@ def paper_campaign(
                         trials.append(_mishap(noise, one) if mishaps else one)
     facts = {uut: {"accelerator": "tcg", "emulated": "KVM: there is no /dev/kvm"} for uut in emulated}
     manifest = {**MANIFEST, "scenarios": [scenario.name for scenario in profile.scenarios]}
-    maxima = tuple(Maximum(uut, 64, CAPACITY[uut](64), "max", repetitions) for uut in uuts)
+    maxima = tuple(Maximum(uut, FrameSize.of(64), CAPACITY[uut](64), "max", repetitions) for uut in uuts)
     return replace(campaign(trials, uuts=tuple(uuts), manifest=manifest, facts=facts), maxima=maxima)
 
 
@@ -74,9 +75,10 @@ def _trial(
     noise: random.Random, uut: str, scenario: Scenario, size: int, load: str, repetition: int, index: int
 ) -> TrialResult:
     neighbours = _neighbours(noise, uut, scenario, size)
-    offered = min(Load.parse(load).fps(size, LINK_BPS) or LINK_BPS, line_rate_fps(LINK_BPS, size))
+    intended = Load.parse(load).fps(FrameSize.of(size), LINK_BPS)
+    offered = min(intended or LINK_BPS, line_rate_fps(LINK_BPS, size))
     capacity = CAPACITY[uut](size) * _left(uut, scenario) * noise.uniform(0.97, 1.03)
-    counts = _counts(noise, "s1", Load.parse(load).fps(size, LINK_BPS), offered, capacity)
+    counts = _counts(noise, "s1", intended, offered, capacity)
     own = 0.0 if uut == "raw" else min(1.0, offered / capacity) * noise.uniform(0.9, 1.0)
     machine = 0.3 + 1.2 * own + sum(guest.cpu_s.get("host", 0.4) for _, guest in neighbours)
     cpu = {} if uut == "raw" else {"guest": own, "host": 1.2 * own}
@@ -196,5 +198,5 @@ def small_campaign() -> CampaignResults:
         *twice("network-50", (450, 452), forwarding(40_000), forwarding(42_000)),
         *twice("dedicated", (1000, 1000), uut="raw"),
     ]
-    maxima = (Maximum("kvm", 64, 100_000.0, "200Mbit/s", 2),)
+    maxima = (Maximum("kvm", FrameSize.of(64), 100_000.0, "200Mbit/s", 2),)
     return replace(campaign(trials, uuts=("raw", "kvm")), maxima=maxima)

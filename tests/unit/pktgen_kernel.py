@@ -21,7 +21,7 @@ from netbench.generators.pktgen import control
 from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.hosts.base import Completed, Process, refusal
-from netbench.model.traffic import Traffic
+from tests.unit.inputs import stream_traffic
 
 OFFSET_NS = 1_795_243_845_776_849_510
 DIRECTORY = "/proc/net/pktgen"
@@ -386,7 +386,7 @@ class PktgenHost:
         raise AssertionError("nothing to send")
 
 
-TRAFFIC = Traffic("s1", "02:00:00:00:00:0A", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 10_000.0, 0.1, 1, 1)
+TRAFFIC = stream_traffic(src_mac="02:00:00:00:00:0A", fps=10_000.0, duration_s=0.1)
 MAX = replace(TRAFFIC, fps=None, duration_s=1.0)
 
 

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from netbench.model.campaign import CampaignResults, Maximum
 from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.distributions import Spread
+from netbench.model.fields import parse_frame_size
 from netbench.model.frame_mix import FrameSize
 from netbench.model.received import Received
 from netbench.model.scenario import VICTIM, ActivityField, Network
@@ -94,7 +95,7 @@ def trial(
     *counts: StreamCounts,
     uut: str = "raw",
     scenario: str = "dedicated",
-    frame_size: FrameSize = 64,
+    frame_size: int | FrameSize = 64,
     load: str | Load = "1000fps",
     repetition: int = 1,
     index: int = 0,
@@ -147,7 +148,7 @@ def neighbour(
     *counts: StreamCounts,
     name: str = "second",
     activity: object = None,
-    frame_size: FrameSize = 64,
+    frame_size: int | FrameSize = 64,
     counters: tuple[PointCount, ...] = (),
     cpu_s: Mapping[str, float] | None = None,
 ) -> Neighbour:
@@ -188,7 +189,8 @@ def campaign(
 
 def search_result(**changes: Any) -> SearchResult:
     """A finished search for the NDR of `raw`, with other values in the given fields."""
-    found = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "NDR", 0.0, SearchState.FOUND, 0.005)
+    size = parse_frame_size(changes.pop("frame_size", 64))
+    found = SearchResult("raw", "dedicated", ("s1",), size, 1, "mlrsearch", "NDR", 0.0, SearchState.FOUND, 0.005)
     return replace(found, **{"lower_fps": 99_600.0, "upper_fps": 100_000.0, **changes})
 
 
@@ -313,7 +315,7 @@ def _made_up(
     noise: random.Random, uut: str, count: int, size: int, load: str, repetition: int, index: int
 ) -> TrialResult:
     line_rate = line_rate_fps(LINK_BPS, size)
-    intended = Load.parse(load).fps(size, LINK_BPS)
+    intended = Load.parse(load).fps(FrameSize.of(size), LINK_BPS)
     names = tuple(f"s{number}" for number in range(1, count + 1))
     streams = []
     for name in names:

@@ -10,15 +10,15 @@ from pathlib import Path
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
 from netbench.model.stream_paths import stream_paths
-from netbench.model.traffic import Stamps, Traffic
+from netbench.model.traffic import Stamps
 from netbench.sinks.base import Incoming
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap, stream_frame
 from tests.unit.fakes import FakeHost
-from tests.unit.inputs import topology
+from tests.unit.inputs import stream_traffic, topology
 
 (PATH,) = stream_paths(topology())
 IN_VM = replace(PATH, source=replace(PATH.source, machine="lab"), sink=replace(PATH.sink, machine="lab"))
-TRAFFIC = Traffic("s1", "", "", PATH.src_ip, PATH.dst_ip, 64, 1000.0, 0.1, 1, 1)
+TRAFFIC = stream_traffic(src_ip=PATH.src_ip, dst_ip=PATH.dst_ip, duration_s=0.1)
 FRAMES = [stream_frame(number, src=PATH.src_ip, dst=PATH.dst_ip) for number in range(100)]
 FLUSH = Frame(ethernet(bytes(46), dst=FLUSH_MAC), START_NS)
 

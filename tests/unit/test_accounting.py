@@ -12,11 +12,11 @@ from netbench.model.paths import Nic, StreamPath
 from netbench.model.points import whole_path
 from netbench.model.received import Received
 from netbench.model.stream_paths import stream_paths
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import Sent
 from netbench.trial.accounting import one_way
 from netbench.trial.observation import UNCOUNTED, NicDelta, StreamObservation
 from tests.unit.accounts import account
-from tests.unit.inputs import topology
+from tests.unit.inputs import stream_traffic, topology
 from tests.unit.points import THROUGH_UUT, growth
 from tests.unit.received import received
 
@@ -69,7 +69,7 @@ class Journey:
         sink = egress - self.link_out - self.sink_nic
         return StreamObservation(
             path=PATH,
-            traffic=Traffic("s1", "", "", "", "", 64, 1000.0, self.sent / 1000, 1, 1),
+            traffic=stream_traffic(duration_s=self.sent / 1000),
             sent=Sent(self.sent, 0, self.sent / 1000, 1, 2, 1, 0.0),
             received=received(
                 self.received,

@@ -5,6 +5,7 @@ from math import inf
 
 import pytest
 
+from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.scenario import DEDICATED
 from netbench.model.trial import LoadReference
@@ -25,7 +26,7 @@ def measured(spec, capacity, maximum=1000.0, held=inf):
     """
     asked = 9000.0 if spec.load.kind is LoadKind.MAX else maximum * spec.load.value / 100
     fps = round(min(asked, 9000.0 if spec.load.kind is LoadKind.MAX else held))
-    most = capacity(spec.frame_size, fps) if callable(capacity) else capacity
+    most = capacity(spec.frame_size.only_size, fps) if callable(capacity) else capacity
     counts = stream_counts(sent=fps, received=min(fps, most), intended_fps=float(fps), intended_frames=fps)
     found = trial(counts, repetition=spec.repetition)
     load = spec.load if spec.load.kind is LoadKind.MAX else replace(spec.load, found_fps=float(fps))
@@ -111,16 +112,16 @@ def test_small_frames_that_are_slower_than_large_ones_are_measured_again():
         "repetitions": 2,
     }
     _, added = added_to(lambda size, _: 500 if size == 64 else 900, **wanted)
-    assert {(spec.frame_size, spec.repetition) for spec in added} == {(64, 3), (64, 4), (512, 3), (512, 4)}
+    assert {(spec.frame_size.only_size, spec.repetition) for spec in added} == {(64, 3), (64, 4), (512, 3), (512, 4)}
     assert added_to(lambda size, _: 900 if size == 64 else 500, **wanted)[1] == ()
 
 
 def test_a_plateau_far_below_its_calibration_is_measured_again():
     wanted = {"loads": ["50% of maximum", "100% of maximum", "150% of maximum"], "repetitions": 2}
     uut = topology().uuts[0].name
-    _, added = added_to(600, {(uut, 64, 1): (DEDICATED, 1000.0)}, **wanted)
+    _, added = added_to(600, {(uut, FrameSize.of(64), 1): (DEDICATED, 1000.0)}, **wanted)
     assert [(spec.load.value, spec.repetition) for spec in added] == [(100.0, 3), (150.0, 3), (100.0, 4), (150.0, 4)]
-    assert added_to(900, {(uut, 64, 1): (DEDICATED, 1000.0)}, **wanted)[1] == ()
+    assert added_to(900, {(uut, FrameSize.of(64), 1): (DEDICATED, 1000.0)}, **wanted)[1] == ()
 
 
 def test_a_contradiction_names_both_numbers():

@@ -1,5 +1,6 @@
 """The source's side of the protocol, with workers that follow it and workers that do not."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -15,16 +16,17 @@ from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.frame_template import FrameTemplate
 from netbench.hosts import worker_process
 from netbench.hosts.local import LocalHost
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import Sent
+from tests.unit.inputs import stream_traffic
 
-TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 1000.0, 1.0, 1, 0)
+TRAFFIC = stream_traffic(seed=0)
 SENT = Sent(1000, 2, 1.0, first_ns=17, last_ns=18, max_burst_frames=3, max_lateness_s=0.001)
 
 # The beginning of each worker script.
 PRELUDE = f"""
 import json, os, signal, sys, time
 SENT = {asdict(SENT)!r}
-TRAFFIC = {asdict(TRAFFIC)!r}
+TRAFFIC = {json.loads(json.dumps(asdict(TRAFFIC)))!r}
 TEMPLATE = {FrameTemplate.of(TRAFFIC).to_json()!r}
 def say(message): print(message if isinstance(message, str) else json.dumps(message), flush=True)
 def hear(): return json.loads(sys.stdin.readline())

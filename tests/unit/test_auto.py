@@ -12,15 +12,14 @@ from netbench.generators.auto_source import AutoGenerator, AutoGeneratorOptions
 from netbench.generators.base import Generator, SourcePreference
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.generators.xdp.xdp import Xdp
-from netbench.model.frame_mix import IMIX, FrameMix
+from netbench.model.frame_mix import IMIX, FrameSize
 from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identity
-from netbench.model.traffic import Traffic
 from tests.unit.fakes import FakeSetup, FakeSource
-from tests.unit.inputs import topology
+from tests.unit.inputs import stream_traffic, topology
 from tests.unit.pktgen_kernel import FakeKernel, PktgenHost
 
-TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 3e6, 0.001, 1, 1)
+TRAFFIC = stream_traffic(fps=3e6, duration_s=0.001)
 
 
 class FakeAfPacket(Generator):
@@ -81,7 +80,7 @@ def test_pktgen_where_it_works():
         (remark,) = source.remarks()
         assert remark == "pktgen sends high loads from nb-tx1 of host far too: its worker runs only here"
         assert (source.identity().kind, source.identity().cpus) == ("pktgen", (0,))
-        assert source.nearest_fps(3e6, 64) == 1e9 / 333
+        assert source.nearest_fps(3e6, FrameSize.of(64)) == 1e9 / 333
         assert sent_by(source) == (3000, 1)  # pktgen counts from 1
     assert host.kernel.devices() == {}
 
@@ -99,7 +98,7 @@ def test_afpacket_where_pktgen_does_not_work_and_why(host, interface, why):
         source.open(host, interface, ())
         assert source.remarks()[0].startswith(f"afpacket sends from {interface} of host near: {why}")
         assert source.identity().kind == "fake"
-        assert source.nearest_fps(3e6, 64) == 3e6
+        assert source.nearest_fps(3e6, FrameSize.of(64)) == 3e6
         assert sent_by(source) == (3000, 0)
     assert host.kernel.devices() == {}
 
@@ -123,7 +122,7 @@ def test_frames_that_xdp_does_not_make_are_the_other_ones_at_high_loads_too():
         source.open(without_pktgen("near"), "nb-fast1", ())
         kinds = []
         for size in (3000, 3001):
-            source.prepare(replace(TRAFFIC, frame_size=size, fps=1e6))
+            source.prepare(replace(TRAFFIC, frame_size=FrameSize.of(size), fps=1e6))
             kinds.append(source.identity().kind)
     assert kinds == ["xdp", "fake"]
 
@@ -134,7 +133,7 @@ def test_a_mix_is_afpackets_where_pktgen_sends_all_else():
         source.open(host, "nb-tx1", ())
         assert source.nearest_fps(3e6, IMIX) == 3e6
         kinds = []
-        for size in (64, IMIX, 64, IMIX):
+        for size in 2 * (FrameSize.of(64), IMIX):
             source.prepare(replace(TRAFFIC, frame_size=size))
             source.start(0)
             assert source.wait(1.0).frames == 3000
@@ -148,7 +147,7 @@ def test_a_mix_goes_to_xdp_at_high_loads_as_long_as_its_largest_frame_fits():
         source.open(without_pktgen("near"), "nb-fast1", ())
         kinds = []
         for largest in (3000, 3001):
-            source.prepare(replace(TRAFFIC, frame_size=FrameMix("m", (64, largest)), fps=1e6))
+            source.prepare(replace(TRAFFIC, frame_size=FrameSize("m", (64, largest)), fps=1e6))
             kinds.append(source.identity().kind)
     assert kinds == ["xdp", "fake"]
 

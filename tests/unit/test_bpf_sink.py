@@ -15,7 +15,7 @@ from netbench.errors import MissingError
 from netbench.linux.xdp_devices import XdpDevice
 from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identity
-from netbench.model.traffic import Stamps, Traffic
+from netbench.model.traffic import Stamps
 from netbench.sinks import auto_sink as auto
 from netbench.sinks import bpf_counter
 from netbench.sinks.auto_sink import AutoSinkKind, AutoSinkOptions
@@ -24,13 +24,13 @@ from netbench.sinks.bpf import BpfOptions
 from netbench.sinks.bpf_counter import Capacity
 from netbench.sinks.tcpdump import Tcpdump, TcpdumpSink
 from tests.unit.fakes import FakeHost
-from tests.unit.inputs import topology
+from tests.unit.inputs import stream_traffic, topology
 
 PATH = stream_paths(topology(1))[0]
 
 
 def incoming(fps: float | None, **more: Any) -> Incoming:
-    traffic = Traffic("s1", "", "", "198.18.1.2", "198.19.1.2", 64, fps, 1.0, 1, 1)
+    traffic = stream_traffic(src_ip="198.18.1.2", dst_ip="198.19.1.2", fps=fps)
     return Incoming(PATH, traffic, Stamps(), 0, Path("record"), **more)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.errors import MissingError
+from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest_record import Ceiling, Ceilings, SelftestCheck, SelftestRecord
 from netbench.model.stream_paths import stream_paths
@@ -22,6 +23,7 @@ from tests.unit.inputs import profile, topology, topology_in_vm
 from tests.unit.points import loss
 from tests.unit.results_factory import changed, stream_counts, trial
 
+SIZE = FrameSize.of(64)
 CEILINGS = Ceilings(
     [
         Ceiling(1, 64, 1_000_000),
@@ -52,12 +54,12 @@ RECORD = SelftestRecord(
     ],
 )
 def test_a_ceiling_between_those_measured(sources, size, fps):
-    assert CEILINGS.fps(sources, size) == pytest.approx(fps)
+    assert CEILINGS.fps(sources, FrameSize.of(size)) == pytest.approx(fps)
 
 
 def test_a_load_above_the_ceiling_is_reported_with_both_numbers_and_what_to_do():
     counts = replace(stream_counts(), intended_fps=1_200_000.0)
-    (reason,) = beyond_ceiling(counts, 1, 64, CEILINGS)
+    (reason,) = beyond_ceiling(counts, 1, SIZE, CEILINGS)
     assert (reason.kind, reason.kind.verdict) == (ReasonKind.TESTER_LIMITED, Verdict.SUSPICIOUS)
     assert "1,200,000 frames/s is above 1,000,000 frames/s" in reason.detail
     assert "offer less" in reason.detail
@@ -66,22 +68,22 @@ def test_a_load_above_the_ceiling_is_reported_with_both_numbers_and_what_to_do()
 def test_what_a_ring_had_no_room_for_is_no_load_of_the_sink():
     counts = replace(stream_counts(), intended_fps=1_200_000.0)
     reached = changed(counts, sent_frames=1_200_000, received_frames=900_000)
-    assert beyond_ceiling(reached, 1, 64, CEILINGS)
+    assert beyond_ceiling(reached, 1, SIZE, CEILINGS)
     full = loss(f"ingress NIC ({RING_FULL})", 300_000)
-    assert beyond_ceiling(replace(reached, lost_at=(full,)), 1, 64, CEILINGS) == [], "the sink had to take no more"
+    assert beyond_ceiling(replace(reached, lost_at=(full,)), 1, SIZE, CEILINGS) == [], "the sink had to take no more"
     short = changed(reached, sent_frames=1_100_000, lost_at=(full,))
-    assert beyond_ceiling(short, 1, 64, CEILINGS), "the source did not reach what was intended"
+    assert beyond_ceiling(short, 1, SIZE, CEILINGS), "the source did not reach what was intended"
 
 
 @pytest.mark.parametrize(("offered", "output"), [(900_000, False), (900_001, True)])
 def test_what_a_saturated_source_offered_must_stay_clear_of_the_ceiling(offered, output):
     counts = stream_counts(sent=offered, intended_fps=4_000_000.0)
-    found = beyond_ceiling(counts, 1, 64, CEILINGS, saturated=True)
+    found = beyond_ceiling(counts, 1, SIZE, CEILINGS, saturated=True)
     assert ["is near 1,000,000 frames/s" in reason.detail for reason in found] == [True] * output
-    assert beyond_ceiling(replace(counts, intended_fps=1_000_000.0), 1, 64, CEILINGS) == []
-    assert beyond_ceiling(replace(counts, intended_fps=500_000.0), 3, 64, CEILINGS), "three sources manage less each"
-    assert Ceilings().fps(1, 64) is None
-    assert beyond_ceiling(counts, 1, 64, Ceilings()) == [], "nothing was measured, so nothing is reported"
+    assert beyond_ceiling(replace(counts, intended_fps=1_000_000.0), 1, SIZE, CEILINGS) == []
+    assert beyond_ceiling(replace(counts, intended_fps=500_000.0), 3, SIZE, CEILINGS), "three sources manage less each"
+    assert Ceilings().fps(1, SIZE) is None
+    assert beyond_ceiling(counts, 1, SIZE, Ceilings()) == [], "nothing was measured, so nothing is reported"
 
 
 def test_the_latest_record_of_a_testbed_is_kept_and_a_damaged_one_is_none(tmp_path, monkeypatch):

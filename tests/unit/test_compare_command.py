@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 
 from netbench.errors import ExitCode
-from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.manifest import SEARCHES
 from tests.unit.comparison_factory import exact_campaign, made_up, stored, trials_of
 from tests.unit.inputs import topology
 from tests.unit.report_page import Page
-from tests.unit.results_factory import MANIFEST, campaign
+from tests.unit.results_factory import MANIFEST, campaign, search_result
 from tests.unit.steadiness_factory import Made
 
 
@@ -133,7 +132,7 @@ def test_a_campaign_in_which_all_uuts_fail_is_a_regression_too(compare, base, tm
 
 
 def test_searched_maxima_are_compared(compare, base, tmp_path):
-    found = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "PDR 5 %", 0.05, SearchState.FOUND, 0.02)
+    found = search_result(goal="PDR 5 %", loss_ratio=0.05, width=0.02)
     sides = [
         stored(
             tmp_path / name,
@@ -160,7 +159,7 @@ def odd(tmp_path):
     stored(tmp_path / "single", exact_campaign(60_000, repetitions=1))
     stored(tmp_path / "real", replace(made_up(seed=2), facts={"raw": {"kernel": "6.1"}}))
     stored(tmp_path / "imitated", imitated)
-    search = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "ndr", 0.0, SearchState.FOUND, 0.005)
+    search = search_result(goal="ndr", lower_fps=None, upper_fps=None)
     stored(tmp_path / "search", made_up(seed=2), **SEARCHES.put({}, (search,)))
     (tmp_path / "nothing").mkdir()
     return tmp_path

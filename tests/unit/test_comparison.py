@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.campaign import EndedSweep
+from netbench.model.frame_mix import FrameSize
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.comparison import change_words, how_tested, loss_words, verdict_words
@@ -18,7 +19,7 @@ from tests.unit.comparison_factory import exact_campaign as exact
 from tests.unit.results_factory import campaign, stream_counts, trial
 
 INVALID = (Reason(ReasonKind.LINK_DOWN, "", "egress NIC was down"),)
-MAXIMUM = ComparedCell("raw", "dedicated", 1, 64, None)
+MAXIMUM = ComparedCell("raw", "dedicated", 1, FrameSize.of(64), None)
 KVM = {"emulated": "no KVM here"}
 
 
@@ -145,7 +146,7 @@ def test_maxima_are_over_the_loads_that_both_have():
 
 
 def test_a_load_that_was_skipped_as_saturated_counts_as_looked_for():
-    ended = EndedSweep("raw", "dedicated", ("s1",), 64, ("100000fps",), ("120000fps",), 3)
+    ended = EndedSweep("raw", "dedicated", ("s1",), FrameSize.of(64), ("100000fps",), ("120000fps",), 3)
     skipped = replace(exact(60_000, loads=LOADS[:2]), ended_sweeps=(ended,))
     base = campaign([*trials_of(loads=LOADS[:2]), *trials_of(most=lambda: 90_000, loads=LOADS[2:])])
     (comparison,) = found(base, skipped)

@@ -7,14 +7,13 @@ from xml.etree import ElementTree
 import pytest
 
 from netbench.errors import ExitCode
-from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.results.manifest import SEARCHES
 from tests.unit.comparison_factory import made_up, stored
 from tests.unit.report_page import Page
+from tests.unit.results_factory import search_result
 
 BUSY = CampaignWarning(WarningKind.HOST_WAS_BUSY, "The host was <busy> | loaded.")
-SEARCH = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "NDR", 0.0, SearchState.FOUND, 0.005)
 
 
 @pytest.fixture
@@ -101,7 +100,7 @@ def test_searches_have_the_same_forms(compare, tmp_path, form):
         stored(
             tmp_path / name,
             made_up(),
-            **SEARCHES.put({}, (replace(SEARCH, lower_fps=fps, upper_fps=1.01 * fps),)),
+            **SEARCHES.put({}, (search_result(lower_fps=fps, upper_fps=1.01 * fps),)),
         )
         for name, fps in (("base", 100_000.0), ("new", 50_000.0))
     )

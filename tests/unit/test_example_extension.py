@@ -14,13 +14,13 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
 from netbench.model.profile import NoOptions
 from netbench.model.stream_paths import stream_paths
-from netbench.model.traffic import Sent, Stamps, Traffic
+from netbench.model.traffic import Sent, Stamps
 from netbench.sinks.base import Incoming
 from tests.unit.fakes import FakeHost
-from tests.unit.inputs import topology
+from tests.unit.inputs import stream_traffic, topology
 
 (PATH,) = stream_paths(topology())
-TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", PATH.src_ip, PATH.dst_ip, 64, 1000.0, 0.05, 1, 1)
+TRAFFIC = stream_traffic(src_ip=PATH.src_ip, dst_ip=PATH.dst_ip, duration_s=0.05)
 SENT = Sent(50, 0, 0.05, 1, 2, 1, 0.0)
 
 

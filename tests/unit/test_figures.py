@@ -8,7 +8,7 @@ import pytest
 
 from netbench.config import plugins
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import FrameMix
+from netbench.model.frame_mix import FrameSize
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.model.virtualisation import Setting
 from netbench.report import figures
@@ -121,7 +121,7 @@ def test_axes_are_logarithmic_where_a_linear_one_would_crush_a_uut(slow: int, lo
 
 
 def test_frames_of_a_mix_are_converted_to_frames_each_by_itself() -> None:
-    mix = FrameMix("imix", (64, 64, 1500))
+    mix = FrameSize("imix", (64, 64, 1500))
     results = campaign([trial(stream_counts(), frame_size=mix, repetition=number) for number in (1, 2)])
     (group,) = group_trials(results)
     assert group.throughput_fps is not None
@@ -278,7 +278,7 @@ def test_the_parts_of_each_bar_add_up_to_the_loss() -> None:
     outcomes = [own for group in groups if (own := group_outcome(group, guest=True))]
     chart = loss_by_place_chart(outcomes, styles(["virtio"]))
     for panel, size in zip(chart.panels, (64, 512, 1518), strict=True):
-        of_size = [own for own in outcomes if own.group.frame_size == size]
+        of_size = [own for own in outcomes if own.group.frame_size.only_size == size]
         assert len(panel.x.categories) == len(of_size), "the loads that were measured, and nothing between them"
         heights = [sum(mark.y for mark in panel.marks if mark.x == place) for place in range(len(of_size))]
         assert heights == pytest.approx([100 * own.lost / own.sent for own in of_size])

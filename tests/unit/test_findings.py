@@ -7,11 +7,10 @@ from importlib.resources import files
 import pytest
 
 from netbench.config.document import yaml_value
-from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.findings import findings
 from tests.unit.interference_factory import small_campaign
-from tests.unit.results_factory import campaign, guests, stream_counts, trial
+from tests.unit.results_factory import campaign, guests, search_result, stream_counts, trial
 
 LATE = (Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "offered 1,800 of 2,000"),)
 
@@ -272,10 +271,9 @@ def test_each_finding_names_its_section():
 
 
 def test_loads_of_an_unstable_search_are_not_shares():
-    found = SearchResult(
-        "raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "maximum", 0.05, SearchState.FOUND, 0.05, unstable="x"
-    )
-    results = replace(campaign(LOSSY), maxima_searches=(replace(found, for_maxima=True),))
+    unstable = {"goal": "maximum", "loss_ratio": 0.05, "width": 0.05, "unstable": "x", "for_maxima": True}
+    found = search_result(lower_fps=None, upper_fps=None, **unstable)
+    results = replace(campaign(LOSSY), maxima_searches=(found,))
     (loads,) = [finding for finding in findings(results) if finding.topic == "Loads"]
     assert loads.text.startswith("Loads of raw are not exact shares")
     assert "Loads" not in texts_of(LOSSY)

@@ -15,8 +15,8 @@ from netbench.capture.capture_counts import Expected
 from netbench.capture.counting import analyze_capture
 from netbench.generators.frames import FrameBlock
 from netbench.model.counts import SizeCounts
-from netbench.model.fields import FrameSizeField
-from netbench.model.frame_mix import IMIX, FrameMix, FrameSize, mix_of, rising, size_text
+from netbench.model.fields import FrameSizeField, parse_frame_size
+from netbench.model.frame_mix import IMIX, FrameSize, mix_of
 from netbench.model.profile import Profile
 from netbench.model.received import MeasuringWindow
 from netbench.model.search import LossAtLoad, Rfc2544Tests, SearchResult, SearchState
@@ -31,14 +31,14 @@ from tests.unit.report_page import page_of
 from tests.unit.results_factory import campaign, stream_counts, trial
 
 MS = 1_000_000
-MIX = FrameMix("mine", (64, 64, 200))
+MIX = FrameSize("mine", (64, 64, 200))
 # A pass of the simple IMIX, on the wire: 7 × 84 + 4 × 614 + 1 × 1538 bytes.
 IMIX_PASS_BITS = 8 * (7 * 84 + 4 * 614 + 1538)
 
 genomes = st.lists(st.integers(64, 9000), min_size=2, max_size=40).filter(lambda sizes: len(set(sizes)) > 1).map(tuple)
 
 
-def read(value: object) -> object:
+def read(value: object) -> FrameSize:
     return TypeAdapter(FrameSizeField).validate_python(value)
 
 
@@ -54,7 +54,7 @@ def read(value: object) -> object:
 )
 def test_a_mix_is_written_in_letters_or_in_sizes_and_reads_back_from_what_is_stored(written, genome):
     found = read(written)
-    assert isinstance(found, FrameMix)
+    assert found.is_mix
     assert found.genome == genome
     stored = TypeAdapter(FrameSizeField).dump_python(found)
     assert read(stored) == found
@@ -104,14 +104,14 @@ def test_the_sequence_is_reported_in_the_words_of_rfc_6985():
     assert mix_of({"name": "m", "genome": "aaafg"}, 64, 9234).in_letters == "IMIX - aaafg"
     assert IMIX.in_letters == "CUSTOM IMIX - AAAAAAABBBBC; A = 64, B = 594, C = 1518"
     assert IMIX.summary == "imix: 7 × 64, 4 × 594, 1 × 1518 bytes, 361.8 in the mean"
-    many = FrameMix("many", (64, 64, *range(65, 92)))
+    many = FrameSize("many", (64, 64, *range(65, 92)))
     assert many.in_letters.startswith("CUSTOM IMIX - 2x64, 65, 66, ")
 
 
 def test_rates_of_a_mix_are_those_of_its_mean_size():
-    assert l1_bits(IMIX) == pytest.approx(IMIX_PASS_BITS / 12)
-    assert l2_bits(IMIX) == pytest.approx(8 * (7 * 64 + 4 * 594 + 1518) / 12)
-    assert line_rate_fps(1e9, IMIX) == pytest.approx(12e9 / IMIX_PASS_BITS)
+    assert l1_bits(IMIX.mean_bytes) == pytest.approx(IMIX_PASS_BITS / 12)
+    assert l2_bits(IMIX.mean_bytes) == pytest.approx(8 * (7 * 64 + 4 * 594 + 1518) / 12)
+    assert line_rate_fps(1e9, IMIX.mean_bytes) == pytest.approx(12e9 / IMIX_PASS_BITS)
     assert Load.parse("1000fps").fps(IMIX, 1e9) == 1000
     assert Load.parse("100Mbit/s").fps(IMIX, 1e9) == pytest.approx(12e8 / IMIX_PASS_BITS)
     assert Load.parse("50%").fps(IMIX, 1e9) == pytest.approx(6e9 / IMIX_PASS_BITS)
@@ -120,29 +120,27 @@ def test_rates_of_a_mix_are_those_of_its_mean_size():
 
 
 def test_a_mix_shows_as_its_name_and_sorts_by_its_mean_size():
-    assert (f"{IMIX}", f"{IMIX:,}", size_text(IMIX, " B"), size_text(1518, " B")) == (
-        *("imix", "imix", "imix", "1,518 B"),
-    )
-    sizes: list[FrameSize] = [1518, IMIX, 64, MIX]
-    assert sorted(sizes, key=rising) == [64, MIX, IMIX, 1518]
+    small, large = FrameSize.of(64), FrameSize.of(1518)
+    assert (f"{IMIX}", f"{IMIX:,}", IMIX.text(" B"), large.text(" B")) == ("imix", "imix", "imix", "1,518 B")
+    assert sorted([large, IMIX, small, MIX]) == [small, MIX, IMIX, large]
     assert trial(stream_counts(), frame_size=IMIX).spec.key == "raw/dedicated/s1/imix/1000fps/1"
 
 
 @given(genomes, st.integers(0, 2**40), st.integers(0, 200))
 def test_frames_of_each_size_are_counted_whatever_number_is_the_first(genome, first, frames):
     numbers = range(first, first + frames)
-    found = FrameMix("m", genome).frames_by_size(numbers)
+    found = FrameSize("m", genome).frames_by_size(numbers)
     assert found == {size: sum(genome[n % len(genome)] == size for n in numbers) for size in sorted(set(genome))}
 
 
 def traffic(size=MIX, flows: int = 1) -> Traffic:
     macs, ips = ("02:aa:00:00:00:01", "02:bb:00:00:00:02"), ("198.18.0.1", "198.19.255.254")
-    return Traffic("s1", *macs, *ips, size, None, 1.0, flows, 7)
+    return Traffic("s1", *macs, *ips, parse_frame_size(size), None, 1.0, flows, 7)
 
 
 @given(genomes, st.integers(0, 2**33), st.integers(1, 8), st.sampled_from([1, 3]))
 def test_a_source_gives_each_frame_the_size_of_its_number_and_headers_that_fit(genome, first, count, flows):
-    frames = FrameBlock(traffic(FrameMix("m", genome), flows), 8)
+    frames = FrameBlock(traffic(FrameSize("m", genome), flows), 8)
     row = frames.stamp(first, count, 5_000_000_000)
     one_size = FrameBlock(traffic(64, flows), 8)
     one_size.stamp(first, count, 5_000_000_000)
@@ -273,9 +271,10 @@ def test_without_counts_by_size_the_genome_stands_for_them():
 
 
 def test_campaigns_with_mixes_sort_among_numbers():
-    sizes = (1518, MIX, IMIX, 64)
+    small, large = FrameSize.of(64), FrameSize.of(1518)
+    sizes = (large, MIX, IMIX, small)
     groups = group_trials(campaign([trial(stream_counts(), frame_size=size) for size in sizes]))
-    assert [group.frame_size for group in groups] == [64, MIX, IMIX, 1518]
+    assert [group.frame_size for group in groups] == [small, MIX, IMIX, large]
     assert np.isclose([group.intended_mbps or 0 for group in groups][2], 1000 * IMIX_PASS_BITS / 12 / 1e6)
 
 
@@ -283,8 +282,8 @@ def test_the_report_has_the_sequence_the_counts_by_size_and_searches_of_a_mix():
     results = campaign([trial(LOST, frame_size=MIX), trial(stream_counts(), frame_size=1518)])
     tests = Rfc2544Tests(1e6, losses=(LossAtLoad(1.0, 4e4, 0.625),))
     found = SearchState.FOUND
-    one = SearchResult("raw", "dedicated", ("s1",), 64, 1, "rfc2544", "NDR", 0.0, found, 0.005, 15e3, 16e3, 15e3)
-    searches = [replace(one, frame_size=size, tests=tests) for size in (IMIX, 64)]
+    one = SearchResult("raw", "dedicated", ("s1",), MIX, 1, "rfc2544", "NDR", 0.0, found, 0.005, 15e3, 16e3, 15e3)
+    searches = [replace(one, frame_size=size, tests=tests) for size in (IMIX, FrameSize.of(64))]
     page = page_of(replace(results, searches=tuple(searches)))
     assert {"mixes", "searches", "rfc2544"} <= set(page.ids)
     for output in ("CUSTOM IMIX - AAB; A = 64, B = 200", IMIX.in_letters, "2 × 64, 1 × 200"):

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from netbench.generators.frame_template import FrameTemplate, build_frame
 from netbench.generators.frames import FrameBlock, flow_ports
-from netbench.model.frame_mix import FrameMix, FrameSize
+from netbench.model.fields import parse_frame_size
+from netbench.model.frame_mix import FrameSize
 from netbench.model.traffic import Traffic
 
 
-def traffic(frame_size: FrameSize = 64, flows: int = 1, seed: int = 0) -> Traffic:
+def traffic(frame_size: int | FrameSize = 64, flows: int = 1, seed: int = 0) -> Traffic:
     macs, ips = ("02:aa:00:00:00:01", "02:bb:00:00:00:02"), ("198.18.0.1", "198.19.255.254")
-    return Traffic("s1", *macs, *ips, frame_size, None, 1.0, flows, seed)
+    return Traffic("s1", *macs, *ips, parse_frame_size(frame_size), None, 1.0, flows, seed)
 
 
 def test_frames_are_the_same_bytes_in_every_version():
@@ -32,7 +33,7 @@ def test_frames_are_the_same_bytes_in_every_version():
 
 
 def test_a_template_reaches_workers_as_json_with_the_fields_that_vary():
-    template = FrameTemplate.of(traffic(FrameMix("two", (64, 64, 128)), flows=2))
+    template = FrameTemplate.of(traffic(FrameSize("two", (64, 64, 128)), flows=2))
     assert FrameTemplate.from_json(json.loads(json.dumps(template.to_json()))) == template
     assert list(map(len, template.frames.values())) == [60, 124]
     assert (template.ports_at, template.sequence_at, template.time_at) == (34, 46, 50)

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
@@ -72,7 +73,7 @@ def test_order_is_uut_of_the_topology_then_sources_size_and_load() -> None:
     ]
     groups = group_trials(campaign(trials, uuts=("b", "a")))
     assert list(dict.fromkeys(group.uut for group in groups)) == ["b", "a", "unlisted"]
-    assert [(g.sources, g.frame_size, str(g.load)) for g in groups if g.uut == "b"] == [
+    assert [(g.sources, g.frame_size.only_size, str(g.load)) for g in groups if g.uut == "b"] == [
         (sources, size, load) for sources in (1, 2) for size in (64, 1500) for load in ("10Mbit/s", "900Mbit/s", "max")
     ]
 
@@ -142,7 +143,7 @@ def test_a_neighbour_has_streams_rates_and_cpu_shares_of_its_own() -> None:
     assert (forwards.name, str(forwards.activity), forwards.frame_size) == (
         "second",
         "forwards 64-byte frames at 1000fps",
-        64,
+        FrameSize.of(64),
     )
     assert (computes.name, str(computes.activity), computes.frame_size) == ("third", "stress-ng --cpu 1", None)
     assert forwards.offered_fps is not None
@@ -184,7 +185,7 @@ def test_all_neighbours_together_are_added_up_each_with_its_own_frame_size() -> 
     assert group.neighbours_loss_ratio == Interval(0.125, None, 1)
     assert group.neighbours_frame_size is None
     (group,) = group_trials(campaign([with_neighbours(one, small, neighbour(name="c"))]))
-    assert group.neighbours_frame_size == 64
+    assert group.neighbours_frame_size == FrameSize.of(64)
     for others in ((), (neighbour(),)):  # no neighbour, or none that forwards
         (group,) = group_trials(campaign([with_neighbours(one, *others)]))
         assert (group.neighbours_offered_mbps, group.neighbours_throughput_mbps) == (None, None)
@@ -297,7 +298,7 @@ def test_scenarios_come_in_the_order_of_the_profile_whatever_was_measured_first(
     ]
     results = campaign(trials, uuts=("a", "b"), manifest=manifest)
     in_order = ("dedicated", "shared-idle", "cpu-heavy", "unlisted")
-    assert [(group.uut, group.scenario, group.frame_size) for group in group_trials(results)] == [
+    assert [(group.uut, group.scenario, group.frame_size.only_size) for group in group_trials(results)] == [
         (uut, scenario, size) for uut in ("a", "b") for scenario in in_order for size in (64, 500)
     ]
     unlisted = group_trials(campaign(trials, uuts=("a", "b")))

@@ -12,6 +12,7 @@ import pytest
 from netbench.capture.capture_counts import Expected
 from netbench.capture.counting import MAX_STREAMS, analyze_capture
 from netbench.errors import UsageError
+from netbench.model.frame_mix import FrameSize
 from tests.unit.capture_files import (
     FLUSH_MAC,
     START_NS,
@@ -27,7 +28,7 @@ from tests.unit.capture_files import (
 )
 
 MS = 1_000_000
-EXPECTED = Expected("a", "198.18.0.1", "198.18.0.2", 128, 1000, START_NS, START_NS + 1000 * MS)
+EXPECTED = Expected("a", "198.18.0.1", "198.18.0.2", FrameSize.of(128), 1000, START_NS, START_NS + 1000 * MS)
 
 
 def write(path: Path, frames: list[Frame], **options: Any) -> Path:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from benchmarks.intervals import ratio_of_means
 from netbench.model.counts import StreamCounts
+from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
@@ -19,6 +20,7 @@ from netbench.statistics.sharing import background, cpu_use, fairness, jain_inde
 from tests.unit.results_factory import Neighbour, beside, campaign, neighbour, stream_counts, trial, victim
 
 INVALID = (Reason(ReasonKind.NEIGHBOUR_FAILED, "", "neighbour second: went away"),)
+RAW = Victim("raw", 1, FrameSize.of(64))
 SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "n1", "3 frames"),)
 # 1,000 frames of 64 bytes a second are 0.672 Mbit/s, 100 of 1,500 bytes 1.216 Mbit/s.
 
@@ -71,7 +73,7 @@ def test_maxima_are_compared_each_at_its_own_load():
         *measured(300, 310, 305, load="2000fps", scenario="cpu-heavy"),
     )
     (one,) = relative_maxima(groups)
-    assert (one.victim, one.scenario, one.baseline) == (Victim("raw", 1, 64), "cpu-heavy", "dedicated")
+    assert (one.victim, one.scenario, one.baseline) == (RAW, "cpu-heavy", "dedicated")
     assert (str(one.best.load), str(one.base.load)) == ("1000fps", "2000fps")
     assert one.ratio == ratio_of_means([800, 700, 750], [900, 910, 905])
     assert one.isolation_index == pytest.approx(750 / 905)
@@ -88,7 +90,7 @@ def test_dedicated_is_the_baseline_and_shared_idle_where_there_is_none():
         *measured(300, 300, frame_size=1500, scenario="cpu-light"),
     )
     found = {
-        (maximum.victim.frame_size, maximum.scenario): (maximum.baseline, maximum.ratio.ratio)
+        (maximum.victim.frame_size.only_size, maximum.scenario): (maximum.baseline, maximum.ratio.ratio)
         for maximum in relative_maxima(groups)
     }
     assert found == {
@@ -175,7 +177,7 @@ def test_the_worst_isolation_of_each_uut():
     maxima = relative_maxima(groups)
     assert [maximum.ratio.unknown for maximum in maxima if maximum.victim.uut == "dead"] == [Unknown.BASE_IS_ZERO]
     worst = [
-        (maximum.victim.uut, maximum.victim.frame_size, maximum.scenario, maximum.isolation_index)
+        (maximum.victim.uut, maximum.victim.frame_size.only_size, maximum.scenario, maximum.isolation_index)
         for maximum in worst_isolation(maxima)
     ]
     assert worst == [("raw", 64, "cpu-light", 1.1), ("kvm", 64, "cpu-heavy", 0.4)]
@@ -191,7 +193,7 @@ def test_the_matrix_of_victims_and_scenarios():
         *measured(700, 700, frame_size=500, scenario="cpu-heavy"),
     )
     found = matrix(groups)
-    small, large = Victim("raw", 1, 64), Victim("raw", 1, 1500)
+    small, large = RAW, Victim("raw", 1, FrameSize.of(1500))
     assert found.victims == (small, large)
     assert found.scenarios == ("cpu-light", "cpu-heavy")
     assert {where: cell.ratio.ratio for where, cell in found.cells.items()} == {
@@ -212,7 +214,7 @@ def test_the_background_is_averaged_over_all_loads_and_repetitions():
         trial(frames(1000)),
     )
     (one,) = background(groups)
-    assert (one.victim, one.scenario) == (Victim("raw", 1, 64), "network-50")
+    assert (one.victim, one.scenario) == (RAW, "network-50")
     assert one.activities == ("forwards 64-byte frames at 50% of the maximum",)
     assert about(one.offered_mbps, 5) == (0.672, 0.00067, 3)  # none of 3,000 frames unsent: 2.9957 ÷ 3,000 of it
     assert about(one.throughput_mbps)[::2] == (0.5376, 3)
@@ -240,7 +242,7 @@ def idle_trials(received: int = 895) -> list[TrialResult]:
 
 def test_a_curve_rises_with_what_the_neighbours_were_offered_at_the_best_load_of_the_baseline():
     (curve,) = curves(groups_of(*curve_trials(), *idle_trials()))
-    assert (curve.victim, str(curve.load), curve.disturbance) == (Victim("raw", 1, 64), "2000fps", "64-byte frames")
+    assert (curve.victim, str(curve.load), curve.disturbance) == (RAW, "2000fps", "64-byte frames")
     points = [
         (point.scenario, about(point.neighbours_offered_mbps)[0], about(point.throughput_mbps)[::2])
         for point in curve.points
@@ -305,7 +307,7 @@ def test_fairness_is_over_the_guests_that_forward():
 
     groups = groups_of(shared(1000, 200, 1), shared(1000, 100, 2), shared(0, 200, 3, *INVALID), *measured(10, 20))
     (one,) = fairness(groups)
-    assert (one.victim, one.scenario, str(one.load)) == (Victim("raw", 1, 64), "network-50", "1000fps")
+    assert (one.victim, one.scenario, str(one.load)) == (RAW, "network-50", "1000fps")
     assert about(one.index)[::2] == (0.95, 2)  # the mean of 1 and 0.9: (1 + ½)² ÷ (2 · (1 + ¼)) is 0.9
     assert (one.victim_share.mean, one.victim_share.n) == (1.0, 2)
     assert list(one.neighbour_shares) == ["a"]

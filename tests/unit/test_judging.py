@@ -11,13 +11,13 @@ from netbench.model.received import MeasuringWindow, Received
 from netbench.model.scenario import VICTIM
 from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Disturbance, ThreadDelay
-from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
+from netbench.model.traffic import NOTHING_SENT, Sent
 from netbench.model.trial import GuestResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 from netbench.trial.observation import UNCOUNTED, NicDelta, StreamObservation
 from netbench.trial.verdict_rules import buffered, judge, judge_trial
 from tests.unit.accounts import account
-from tests.unit.inputs import topology, trial_spec
+from tests.unit.inputs import stream_traffic, topology, trial_spec
 from tests.unit.points import THROUGH_UUT, growth
 from tests.unit.received import received
 from tests.unit.results_factory import stream_counts
@@ -26,7 +26,7 @@ from tests.unit.results_factory import stream_counts
 SENT = Sent(frames=1000, errors=0, duration_s=1.0, first_ns=1, last_ns=2, max_burst_frames=1, max_lateness_s=0.0)
 NIC = NicDelta(1000, 1000, 0, 0, 0, 0, up=True, carrier_changes=0)
 SINK = replace(NIC, tx=0)
-TRAFFIC = Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1)
+TRAFFIC = stream_traffic()
 
 
 CLEAN = StreamObservation(

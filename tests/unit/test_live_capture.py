@@ -17,11 +17,13 @@ from netbench.capture.capture_counts import STAMP_TOLERANCE_NS, CaptureCounts, E
 from netbench.capture.counting import analyze_capture
 from netbench.capture.live import GatheringPipe, LiveCapture
 from netbench.errors import UsageError
+from netbench.model.frame_mix import FrameSize
 from tests.fuzz.memory import file_of
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap, pcap_header, stream_frame, udp
 
-AWAITED = Expected("s1", "198.18.0.1", "198.18.0.2", 128, sent_from_ns=START_NS + STAMP_TOLERANCE_NS)
-EXPECTED = Expected("s1", "198.18.0.1", "198.18.0.2", 128, 100, START_NS + 3_000_000, START_NS + 9_000_000)
+ENDS = "s1", "198.18.0.1", "198.18.0.2", FrameSize.of(128)
+AWAITED = Expected(*ENDS, sent_from_ns=START_NS + STAMP_TOLERANCE_NS)
+EXPECTED = Expected(*ENDS, 100, START_NS + 3_000_000, START_NS + 9_000_000)
 SENT_NS = START_NS + 5_000_000
 FLUSH = Frame(ethernet(bytes(46), dst=FLUSH_MAC), SENT_NS)
 FOREIGN = Frame(ethernet(udp(b"", size=128)), SENT_NS)
@@ -208,11 +210,12 @@ import os, resource, sys, threading
 import numpy as np
 from netbench.capture.capture_counts import Expected
 from netbench.capture.live import GatheringPipe, LiveCapture
+from netbench.model.frame_mix import FrameSize
 
 template = np.frombuffer(bytes.fromhex(sys.argv[1]), np.uint8)
 count, lost_of_1000 = int(sys.argv[2]), int(sys.argv[3])
 end, start = os.pipe()
-live = LiveCapture(Expected("s1", "198.18.0.1", "198.18.0.2", 64))
+live = LiveCapture(Expected("s1", "198.18.0.1", "198.18.0.2", FrameSize.of(64)))
 live.begin(end, ())
 with open(start, "wb", buffering=0) as file:
     file.write(bytes.fromhex(sys.argv[4]))
@@ -223,7 +226,7 @@ with open(start, "wb", buffering=0) as file:
         data = rows[numbers % 1000 >= lost_of_1000].tobytes()
         while data:
             data = data[file.write(data):]
-found = live.counts(Expected("s1", "198.18.0.1", "198.18.0.2", 64, count, 0, 2**62))
+found = live.counts(Expected("s1", "198.18.0.1", "198.18.0.2", FrameSize.of(64), count, 0, 2**62))
 (stream,) = found.streams
 print(stream.received, stream.missing, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

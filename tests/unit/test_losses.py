@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from netbench.model.points import CountingPoint, PathSection, whole_path
 from netbench.model.stream_paths import stream_paths
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import Sent
 from netbench.trial.loss_attribution import all_counted, losses
 from netbench.trial.observation import REMOVED, RESET, UNCOUNTED, CounterDelta, NicDelta, StreamObservation
 from tests.unit.accounts import account
-from tests.unit.inputs import topology
+from tests.unit.inputs import stream_traffic, topology
 from tests.unit.points import BY_KIND, THROUGH_GUEST, at, growth
 from tests.unit.received import received
 
@@ -33,7 +33,7 @@ def evidence(
     points = PATHS[stack]
     return StreamObservation(
         path=PATH,
-        traffic=Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1),
+        traffic=stream_traffic(),
         sent=Sent(SENT, 0, 1.0, 1, 2, 1, 0.0),
         received=received(left),
         nics={

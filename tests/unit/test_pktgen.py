@@ -10,6 +10,7 @@ from netbench.errors import TestbedError
 from netbench.generators.pktgen.files import PktgenDevice
 from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import sent_of_run
+from netbench.model.frame_mix import FrameSize
 from tests.unit.pktgen_kernel import MAX, OFFSET_NS, TRAFFIC, generator, host, impatient, kernel, opened, trial
 
 __all__ = ["host", "impatient", "kernel"]  # fixtures
@@ -40,7 +41,7 @@ def test_a_trial_is_reported_by_the_kernels_own_counters(source, device):
 
 
 def test_the_device_has_the_settings_of_the_traffic(source, device):
-    trial(source, replace(TRAFFIC, frame_size=1518))
+    trial(source, replace(TRAFFIC, frame_size=FrameSize.of(1518)))
     assert device.values == {
         "pkt_size": "1514",
         "count": "1000",
@@ -95,8 +96,8 @@ def test_a_timed_run_is_stopped_when_its_time_is_up(host, source, device):
 )
 def test_rates_are_those_that_can_be_paced(host, pacing, fps, size, paced):
     with closing(opened(host, pacing=pacing)) as source:
-        assert source.nearest_fps(fps, size) == paced
-        source.prepare(replace(TRAFFIC, fps=paced, frame_size=size))
+        assert source.nearest_fps(fps, FrameSize.of(size)) == paced
+        source.prepare(replace(TRAFFIC, fps=paced, frame_size=FrameSize.of(size)))
         assert host.kernel.devices()["nb-tx1@0"].values["delay"] == str(round(1e9 / paced))
 
 

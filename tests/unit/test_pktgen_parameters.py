@@ -9,9 +9,11 @@ from netbench.config.loading import load_profile
 from netbench.config.plugins import profile_kinds
 from netbench.config.shipped import PROFILES, shipped
 from netbench.generators.pktgen.parameters import LONGEST_DELAY_NS, NS_PER_S, PktGenOptions, delay_ns
+from netbench.model.frame_mix import FrameSize
 from netbench.model.units import line_rate_fps
 
-SIZES = st.integers(64, 1518)
+SIZES = st.integers(64, 1518).map(FrameSize.of)
+SMALLEST = FrameSize.of(64)
 
 
 @given(fps=st.floats(0.11, 1e8), size=SIZES)
@@ -33,12 +35,12 @@ def test_ratep_truncates_as_the_kernel_does(fps, size):
 )
 def test_the_papers_formula(size, mbps, delay):
     fps = line_rate_fps(mbps * 1e6, size)
-    assert delay_ns(fps, size, "schlosser2011") == delay == 8000 * (size + 24) / mbps
+    assert delay_ns(fps, FrameSize.of(size), "schlosser2011") == delay == 8000 * (size + 24) / mbps
 
 
 def test_the_papers_formula_under_offers_by_4_5_percent_at_64_bytes():
     fps = line_rate_fps(1e9, 64)
-    assert NS_PER_S / delay_ns(fps, 64, "schlosser2011") / fps == pytest.approx(84 / 88, rel=1e-6)
+    assert NS_PER_S / delay_ns(fps, SMALLEST, "schlosser2011") / fps == pytest.approx(84 / 88, rel=1e-6)
 
 
 @pytest.mark.parametrize(("reading", "less"), [("frame-size", 0), ("pktgen-size", 4)])
@@ -55,14 +57,15 @@ def test_profiles_with_the_papers_delay_offer_what_its_formula_reports(reading, 
         rates = [load.fps(size, 1e9) for load in paper.loads]
         assert rates[-1] is None
         delays = [delay_ns(fps, size, options.pacing) for fps in rates if fps is not None]
-        assert delays == [round(8000 * (size - less + 24) / b) for b in (10, 100, 200, 400, 600, 800, 900, 1000)]
+        octets = size.only_size - less + 24
+        assert delays == [round(8000 * octets / b) for b in (10, 100, 200, 400, 600, 800, 900, 1000)]
 
 
 def test_delays_the_kernel_would_misread_are_not_used():
     never = 0x7FFFFFFF  # pktgen's "never transmit"
-    assert delay_ns(1e9 / never, 64) == never + 1
-    assert delay_ns(1e-9, 64) == LONGEST_DELAY_NS
-    assert delay_ns(3e9, 64) == 1  # 0 would mean: no pause
+    assert delay_ns(1e9 / never, SMALLEST) == never + 1
+    assert delay_ns(1e-9, SMALLEST) == LONGEST_DELAY_NS
+    assert delay_ns(3e9, SMALLEST) == 1  # 0 would mean: no pause
 
 
 @pytest.mark.parametrize(

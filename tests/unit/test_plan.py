@@ -70,7 +70,7 @@ def test_where_sweeps_may_end_early_no_load_comes_before_a_lower_one_had_its_fir
     plan = make_plan(topology(2, UUTS), profile(stop_when_saturated=1, streams=[1, 2], **wanted))
     usual = make_plan(topology(2, UUTS), profile(streams=[1, 2], **wanted))
     assert {trial.key for trial in plan.trials} == {trial.key for trial in usual.trials}
-    own = [spec for spec in plan.trials if (spec.uut, spec.frame_size, len(spec.streams)) == ("a", 64, 2)]
+    own = [spec for spec in plan.trials if (spec.uut, spec.frame_size.only_size, len(spec.streams)) == ("a", 64, 2)]
     begun = list(dict.fromkeys(str(spec.load) for spec in own))
     assert begun == ["1%", "60000fps", "500Mbit/s", "900000fps", "max"]
     assert [str(spec.load) for spec in own if spec.repetition == 1] == begun
@@ -97,7 +97,7 @@ def test_interleaved_visits_every_uut_in_each_repetition():
 
 def test_sequential_is_as_written():
     plan = make_plan(topology(1, UUTS), profile(order="sequential", frame_sizes=[1500, 64], repetitions=2))
-    assert [(t.uut, t.frame_size, t.repetition) for t in plan.trials] == [
+    assert [(t.uut, t.frame_size.only_size, t.repetition) for t in plan.trials] == [
         (uut, size, repetition) for uut in "ab" for size in (1500, 64) for repetition in (1, 2)
     ]
 
@@ -191,13 +191,13 @@ def test_every_scenario_once_and_maxima_before_what_refers_to_them(seed, repetit
     assert all(len({trial.uut for trial in boot}) == 1 for boot in boots_of(plan))
     for uut in "ab":
         own = [trial for trial in plan.trials if trial.uut == uut]
-        finding = [n for n, t in enumerate(own) if (t.scenario, t.frame_size) == ("shared-idle", 64)]
+        finding = [n for n, t in enumerate(own) if (t.scenario, t.frame_size.only_size) == ("shared-idle", 64)]
         needing = [n for n, t in enumerate(own) if t.scenario.startswith("network")]
         assert max(finding) < min(needing)
 
 
 def in_phase(plan, phase):
-    return {(trial.scenario, trial.frame_size) for trial in plan.trials if trial.phase == phase}
+    return {(trial.scenario, trial.frame_size.only_size) for trial in plan.trials if trial.phase == phase}
 
 
 @pytest.mark.parametrize(

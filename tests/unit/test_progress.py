@@ -23,6 +23,7 @@ from netbench.model.events import (
     TrialStored,
     UutReady,
 )
+from netbench.model.frame_mix import FrameSize
 from netbench.signals import Stopped, stopping_on_signals
 
 KEY = "bridge/dedicated/s1/64/1000fps/1"
@@ -81,7 +82,8 @@ def test_a_line_for_each_trial_where_there_is_no_terminal(events, lines):
 
 
 def test_what_a_sweep_leaves_out_is_reported_and_no_longer_waited_for():
-    ended = SweepEnded(EndedSweep("bridge", "dedicated", ("s1",), 64, ("2fps", "3fps"), ("4fps", "max"), 2))
+    sweep = EndedSweep("bridge", "dedicated", ("s1",), FrameSize.of(64), ("2fps", "3fps"), ("4fps", "max"), 2)
+    ended = SweepEnded(sweep)
     reported = "bridge, dedicated, s1, 64 bytes: saturated at 2fps, 3fps; skipped 4fps, max (2 trials)"
     lines = shown(started(), stored(), ended, stored()).splitlines()
     assert lines[1:] == [f"1/4 {KEY} valid", reported, f"2/2 {KEY} valid"]

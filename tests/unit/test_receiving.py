@@ -9,7 +9,7 @@ import pytest
 from netbench.capture.pcap import pcap_bytes
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.stream_paths import stream_paths
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import Sent
 from netbench.model.verdict import ReasonKind
 from netbench.sinks.base import Incoming, shortage
 from netbench.trial.endpoints import Receiving, Recording
@@ -19,12 +19,12 @@ from netbench.trial.verdict_rules import judge
 from tests.unit.accounts import account
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 from tests.unit.fakes import FakeNics, FakeSink, FakeSource, FakeWire
-from tests.unit.inputs import profile, topology
+from tests.unit.inputs import profile, stream_traffic, topology
 from tests.unit.points import THROUGH_UUT
 
 PATHS = stream_paths(topology(2))
 NOTHING = Sent(0, 0, 0.1, None, None, 1, 0.0)
-TRAFFIC = {path.name: Traffic(path.name, "", "", path.src_ip, path.dst_ip, 64, 1000.0, 0.1, 1, 1) for path in PATHS}
+TRAFFIC = {p.name: stream_traffic(p.name, src_ip=p.src_ip, dst_ip=p.dst_ip, duration_s=0.1) for p in PATHS}
 
 
 class WritingSink(FakeSink):

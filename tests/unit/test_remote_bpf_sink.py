@@ -13,15 +13,17 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts import worker_process
 from netbench.hosts.local import LocalHost
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
+from netbench.model.frame_mix import FrameSize
 from netbench.model.received import MeasuringWindow, Received
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import Sent
 from netbench.sinks.bpf import Bpf, BpfOptions, RemoteCounting
 from netbench.sinks.bpf_counter import Capacity
 from netbench.sinks.bpf_worker import CountRequest, count_request_of
 from tests.unit.fakes import FakeHost
+from tests.unit.inputs import stream_traffic
 
-TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.1.2", "198.19.1.2", 64, None, 1.0, 1, 7)
-EXPECTED = Expected("s1", "198.18.1.2", "198.19.1.2", 64, sent_from_ns=1_700_000_000_000_000_017)
+TRAFFIC = stream_traffic(src_ip="198.18.1.2", dst_ip="198.19.1.2", fps=None, seed=7)
+EXPECTED = Expected("s1", "198.18.1.2", "198.19.1.2", FrameSize.of(64), sent_from_ns=1_700_000_000_000_000_017)
 ORDER = CountRequest(EXPECTED, TRAFFIC, "198.18.1.0/24", Capacity(1 << 20, 1), True, 64, 1000, "/tmp/trial.sample.pcap")
 SENT = Sent(1000, 2, 1.0, first_ns=1_700_000_000_000_000_017, last_ns=18, max_burst_frames=3, max_lateness_s=0.001)
 RECEIVED = Received(

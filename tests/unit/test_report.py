@@ -7,6 +7,7 @@ import pytest
 from benchmarks.intervals import ratio_of_means
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep, Maximum
+from netbench.model.frame_mix import FrameSize
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.report import formats
@@ -45,7 +46,7 @@ def test_what_is_saturated_is_valid_and_marked_and_what_is_skipped_is_not_missin
         trial(stream_counts(sent=1500, received=1500), load="2000fps", reasons=held),
         trial(stream_counts(sent=1480, received=1480), load="2000fps", reasons=held, repetition=2),
     ]
-    ended = EndedSweep("raw", "dedicated", ("s1",), 64, ("2000fps",), ("4000fps", "max"), 4)
+    ended = EndedSweep("raw", "dedicated", ("s1",), FrameSize.of(64), ("2000fps",), ("4000fps", "max"), 4)
     results = replace(campaign(trials, planned=7), ended_sweeps=(ended,))
     page = page_of(results)
     assert "3 of 3 trials valid, 0 suspicious, 0 invalid; 0 of 7 planned missing; 4 skipped, saturated" in page.text
@@ -94,7 +95,7 @@ def test_text_of_users_is_escaped_everywhere() -> None:
         trial(stream_counts(name), uut=name, scenario=name, neighbours=(neighbour(stream_counts("n1"), name=name),)),
     ]
     warnings = (CampaignWarning(WarningKind.SHARED_CPUS, name),)
-    maxima = (Maximum(name, 64, 1.0, name, 1),)
+    maxima = (Maximum(name, FrameSize.of(64), 1.0, name, 1),)
     source = report_page(campaign(trials, uuts=(name,), manifest=manifest, warnings=warnings, maxima=maxima))
     assert "<img" not in source
     page = Page(source)

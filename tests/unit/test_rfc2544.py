@@ -11,6 +11,7 @@ from rich.console import Console
 from netbench.cli.summary import rfc2544_table
 from netbench.model.campaign import CampaignResults
 from netbench.model.distributions import Spread
+from netbench.model.frame_mix import FrameSize
 from netbench.model.received import MeasuringWindow
 from netbench.model.search import (
     BackToBack,
@@ -160,7 +161,7 @@ def test_the_reset_is_measured_with_the_smallest_frames() -> None:
     search = schedule({"tests": ["reset"]}, frame_sizes=[1518, 64])
     followed(search)
     assert {
-        searched.frame_size: searched.tests is not None and searched.tests.reset is not None
+        searched.frame_size.only_size: searched.tests is not None and searched.tests.reset is not None
         for searched in search.searches
     } == {
         1518: False,
@@ -408,7 +409,7 @@ def test_the_terminal_has_a_row_for_each_search_and_what_is_missing() -> None:
     assert tests is not None
     missing = replace(tests, latency=Latency(15_000.0, 120.0, (), "no common clock"), reset=Reset(15_000.0, (), 1))
     console = Console(width=80, record=True)
-    table = rfc2544_table(shown(FOUND, replace(FOUND, frame_size=1518, tests=missing)))
+    table = rfc2544_table(shown(FOUND, replace(FOUND, frame_size=FrameSize.of(1518), tests=missing)))
     assert table is not None
     console.print(table)
     printed = console.export_text()

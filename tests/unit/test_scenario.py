@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from netbench.config.document import yaml_text, yaml_value
+from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.scenario import Idle, Network, Off, Stress
 from netbench.model.units import Load
@@ -24,8 +25,8 @@ def test_the_names_of_the_paper():
 def test_network_stands_for_a_scenario_a_rate():
     found = scenarios({"network": ["50%", "95%", "20000fps", "10Mbit/s", "max"], "frame_size": 128, "streams": [1]})
     assert list(found) == ["network-50", "network-95", "network-20000fps", "network-10Mbps", "network-max"]
-    assert found["network-50"].of("any") == Network(None, 50.0, 128)
-    assert found["network-20000fps"].of("any") == Network(Load.parse("20000fps"), None, 128)
+    assert found["network-50"].of("any") == Network(None, 50.0, FrameSize.of(128))
+    assert found["network-20000fps"].of("any") == Network(Load.parse("20000fps"), None, FrameSize.of(128))
     assert {scenario.streams for scenario in found.values()} == {(1,)}
     assert list(scenarios({"name": "steps", "network": "12.5%"})) == ["steps-12.5"]
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from benchmarks.search import SimulatedUut
 from netbench.cli.dry_run import describe
 from netbench.errors import UsageError
+from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.received import MeasuringWindow
 from netbench.model.search import SearchState
@@ -359,7 +360,7 @@ def test_every_uut_scenario_and_size_is_searched_and_all_streams_count():
     lab = topology(2, uuts=({"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "forward": "route"}))
     search = schedule({"method": "rfc2544"}, lab, frame_sizes=[64, 512], streams=[1, 2])
     followed(search, SimulatedUut(80_000.0))
-    assert [(result.uut, result.streams, result.frame_size) for result in search.searches] == [
+    assert [(result.uut, result.streams, result.frame_size.only_size) for result in search.searches] == [
         (uut, streams, size) for uut in ("bridge", "route") for streams in (("s1",), ("s1", "s2")) for size in (64, 512)
     ]
     assert {(result.state, result.unstable, result.lower_fps) for result in search.searches} == {
@@ -690,7 +691,7 @@ def test_any_trial_above_the_upper_bound_that_met_the_goal_contradicts_it(above,
 def test_a_search_that_the_sources_cannot_follow_begins_again_below_what_they_offered():
     """Calibrated without a UUT they offer more than beside one."""
     search = schedule(NDR | {"loss": "0%"})
-    search.use_ceilings([ceiling_of("xdp", 1, 64, [CeilingSample(9e5, 0.2)] * 3)])
+    search.use_ceilings([ceiling_of("xdp", 1, FrameSize.of(64), [CeilingSample(9e5, 0.2)] * 3)])
     output = Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "the source itself is too slow")
 
     def spoilt(spec, number):

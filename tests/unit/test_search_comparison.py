@@ -112,7 +112,7 @@ def test_what_only_one_of_them_reports_is_left_out():
     failed = found(None, None, state=SearchState.FAILED)
     comparison = compared([found(), found(frame_size=512), failed], [failed, found(frame_size=1518)])
     assert comparison.differences == ()
-    assert [(missing.place.frame_size, missing.why) for missing in comparison.left_out] == [
+    assert [(missing.place.frame_size.only_size, missing.why) for missing in comparison.left_out] == [
         (64, "not finished, or failed, in new"),
         (512, "only in base"),
         (1518, "only in new"),

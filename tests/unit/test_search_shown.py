@@ -10,6 +10,7 @@ from netbench.cli.summary import searches_table
 from netbench.model.campaign import CampaignResults
 from netbench.model.distributions import Spread
 from netbench.model.events import BoundsNarrowed, CampaignStarted
+from netbench.model.frame_mix import FrameSize
 from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.report.findings import findings
@@ -34,7 +35,8 @@ FAILED = replace(
     throughput_fps=None,
     why="uut-failed: dead",
 )
-NONE = replace(FOUND, frame_size=512, state=SearchState.AT_MOST, lower_fps=None, upper_fps=12.5, throughput_fps=None)
+LARGE = FrameSize.of(512)
+NONE = replace(FOUND, frame_size=LARGE, state=SearchState.AT_MOST, lower_fps=None, upper_fps=12.5, throughput_fps=None)
 DELAY = LoadedDelay(0.5, 49_800.0, Spread(900, 2100.0, 2000, 3000, 5000, 9000, 70_000))
 
 
@@ -115,7 +117,7 @@ def test_findings_of_a_search_are_its_bounds_and_what_they_leave_of_a_ratio():
         "Conditions: 64-byte frames in dedicated, each stream."
     )
     again = replace(FOUND, repetition=2, lower_fps=98_000.0, upper_fps=98_500.0)
-    elsewhere = replace(FOUND, scenario="shared-idle", streams=("s1",), frame_size=512)
+    elsewhere = replace(FOUND, scenario="shared-idle", streams=("s1",), frame_size=LARGE)
     (found,) = [
         finding
         for finding in findings(replace(results, searches=(FOUND, again, elsewhere)))

@@ -1,9 +1,11 @@
 """Highest rate of the sources: its samples, calibration, storage, use and display."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from netbench.model.frame_mix import FrameSize
 from netbench.model.source_ceiling import (
     MOST_SAMPLES,
     CeilingComparison,
@@ -23,6 +25,9 @@ from netbench.trial.source_calibration import calibrate_sources, can_calibrate, 
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour, FakeSetup, fake_ports
 from tests.unit.inputs import profile, shared_topology, topology
+
+SIZE = FrameSize.of(64)
+of_xdp = partial(ceiling_of, "xdp", 1, SIZE)
 
 
 def samples(*fps, disturbed=()):
@@ -48,22 +53,22 @@ def samples(*fps, disturbed=()):
 )
 def test_two_samples_that_agree_and_are_the_highest_decide(fps, disturbed, settled, ceiling, agreed):
     taken = samples(*fps, disturbed=disturbed)
-    found = ceiling_of("xdp", 1, 64, taken)
+    found = of_xdp(taken)
     assert (is_settled(taken), found.fps, found.agreed, found.is_known) == (settled, ceiling, agreed, ceiling > 0)
 
 
 def test_what_is_doubtful_of_a_ceiling_is_reported_with_numbers():
-    sure = ceiling_of("xdp", 1, 64, samples(9e6, 9.1e6, 9.05e6))
+    sure = of_xdp(samples(9e6, 9.1e6, 9.05e6))
     assert sure.doubt == ""
     held, missed = (CeilingSample(8.8e6, 0.2, accepted, "", 8.8e6) for accepted in (True, False))
     assert replace(sure, paced_fps=8.8e6, paced_samples=(missed, held, held)).doubt == ""
     unheld = replace(sure, paced_fps=8.8e6, paced_samples=(missed, held))
     assert unheld.doubt == "the sources sustained 8,800,000 frames/s in fewer than 2 samples"
     assert replace(sure, compared_with=(CeilingComparison("the self-test", 10e6),)).doubt == ""
-    slow = ceiling_of("xdp", 1, 64, samples(10_662, 10_700, 10_650), compared_with=[CeilingComparison("UUT xdp", 9e6)])
+    slow = of_xdp(samples(10_662, 10_700, 10_650), compared_with=[CeilingComparison("UUT xdp", 9e6)])
     assert slow.doubt == "the same source offered 9,000,000 frames/s in UUT xdp"
-    assert "differ by more than 5%" in ceiling_of("xdp", 1, 64, samples(9e6, 8e6, 7e6)).doubt
-    assert ceiling_of("xdp", 1, 64, samples(9e6, disturbed=[9e6])).doubt == "fewer than two of 1 samples count; stopped"
+    assert "differ by more than 5%" in of_xdp(samples(9e6, 8e6, 7e6)).doubt
+    assert of_xdp(samples(9e6, disturbed=[9e6])).doubt == "fewer than two of 1 samples count; stopped"
     assert CEILINGS.of(CEILINGS.put({}, (sure, slow))) == (sure, slow)
     assert CEILINGS.of({"source_ceilings": [{"fps": "x"}]}) == ()
 
@@ -119,10 +124,10 @@ class Rates:
 def test_sources_are_calibrated_without_a_uut(rates, holds, ceiling, paced, paced_samples):
     setup = FakeSetup.on(stream_paths(topology())).setup
     sources = Rates(setup, rates, holds)
-    found = calibrate_sources(setup, list(setup.endpoints.values()), 64)
+    found = calibrate_sources(setup, list(setup.endpoints.values()), SIZE)
     assert sources.rates == []
     assert (found.fps, found.paced_fps, len(found.paced_samples)) == (ceiling, paced, paced_samples)
-    assert (found.agreed, found.uut, found.sources, found.frame_size, found.source) == (True, "", 1, 64, "fake")
+    assert (found.agreed, found.uut, found.sources, found.frame_size, found.source) == (True, "", 1, SIZE, "fake")
     assert len({sent.src_ip for sent in sources.traffic}) == len(sources.traffic), (
         "each sample has an address of its own"
     )
@@ -177,7 +182,7 @@ def test_where_frames_must_not_be_sent_without_a_uut_trials_through_each_uut_cal
 
 def test_a_ceiling_that_is_doubtful_is_a_warning_and_part_of_what_it_limits(made, monkeypatch):
     slow = ceiling_of(
-        "fake", 1, 64, samples(10_000, 9_900, 9_950), compared_with=[CeilingComparison("the self-test", 9e6)]
+        "fake", 1, SIZE, samples(10_000, 9_900, 9_950), compared_with=[CeilingComparison("the self-test", 9e6)]
     )
     monkeypatch.setattr("netbench.campaign.runner.calibrate_sources", lambda *_, **__: slow)
     results = made.run(**SHARES)
@@ -194,6 +199,6 @@ def test_a_search_between_loads_that_were_asked_for_needs_no_ceiling():
             choose(topology(), profile(loads=[], schedule={"kind": "search", **options}))
         ).needed_ceilings
 
-    assert needed() == ((1, 64),)
+    assert needed() == ((1, SIZE),)
     assert needed(highest="10kfps") == ()
     assert make_schedule(choose(topology(), profile())).needed_ceilings == ()

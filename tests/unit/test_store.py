@@ -22,7 +22,7 @@ from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot
 from netbench.model.counts import Dropper, Loss, PointCount, SizeCounts
 from netbench.model.distributions import ClockDifference, ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
-from netbench.model.frame_mix import IMIX, FrameMix, FrameSize
+from netbench.model.frame_mix import IMIX, FrameSize
 from netbench.model.points import PathSection
 from netbench.model.received import MeasuringWindow
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
@@ -43,8 +43,8 @@ maybe_frames = st.none() | st.integers(-BIG, BIG)
 seconds = st.floats(0, 1e9)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 loads = st.sampled_from(["max", "10Mbit/s", "33.3%", "148809fps", "1.5Gbit/s", "0.25fps"]).map(Load.parse)
-networks = [Network(Load.parse("10fps")), Network(None, 50.0, 1500), Network(None, 50.0, IMIX)]
-mixes = st.sampled_from([IMIX, FrameMix("mine", (64, 1518, 64))])
+networks = [Network(Load.parse("10fps")), Network(None, 50.0, FrameSize.of(1500)), Network(None, 50.0, IMIX)]
+mixes = st.sampled_from([IMIX, FrameSize("mine", (64, 1518, 64))])
 activities = st.sampled_from([Off(), Idle(), Stress(1), Stress(8, 4), *networks])
 # The values that a field of some type may have.
 HELD: dict[Any, st.SearchStrategy[Any]] = {
@@ -60,7 +60,7 @@ HELD: dict[Any, st.SearchStrategy[Any]] = {
     ReasonKind: st.sampled_from(ReasonKind),
     dict[str, float]: st.dictionaries(words, seconds, max_size=3),
     Mapping[str, int]: st.dictionaries(words, frames, max_size=3),
-    FrameSize: st.integers(64, 9234) | mixes,
+    FrameSize: st.integers(64, 9234).map(FrameSize.of) | mixes,
 }
 
 

@@ -22,13 +22,14 @@ from netbench.generators.trex.trex_package import BEGINS_LATER_S, no_client, own
 from netbench.generators.trex.trex_servers import TrexOptions
 from netbench.hosts.clock import wait_until
 from netbench.hosts.local import LocalHost
-from netbench.model.frame_mix import FrameMix
+from netbench.model.frame_mix import FrameSize
 from netbench.model.traffic import Sent, Stamps, Traffic
+from tests.unit.inputs import stream_traffic
 from tests.unit.stand_in_for_trex import StandInForTrex
 
 pytestmark = pytest.mark.skipif(bool(no_client()), reason=no_client())
 
-TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 1000.0, 0.5, 1, 0)
+TRAFFIC = stream_traffic(duration_s=0.5, seed=0)
 
 
 @pytest.fixture
@@ -84,9 +85,10 @@ def test_it_takes_its_port_sends_and_gives_it_back(server, open_source):
 
 def test_a_stream_is_the_frame_of_all_sources_numbered_by_the_field_engine(server, open_source):
     source = open_source(server)
-    source.prepare(replace(TRAFFIC, flows=3, seed=7, frame_size=100))
+    traffic = replace(TRAFFIC, flows=3, seed=7, frame_size=FrameSize.of(100))
+    source.prepare(traffic)
     (stream,) = server.ports[0].streams.values()
-    assert b64decode(stream["packet"]["binary"]) == build_frame(replace(TRAFFIC, flows=3, seed=7, frame_size=100))
+    assert b64decode(stream["packet"]["binary"]) == build_frame(traffic)
     assert stream["mode"] == {
         "type": "single_burst",
         "total_pkts": 500,
@@ -101,7 +103,7 @@ def test_a_stream_is_the_frame_of_all_sources_numbered_by_the_field_engine(serve
 
 def test_each_place_in_the_genome_of_a_mix_is_a_stream_that_begins_when_its_first_frame_is_due(server, open_source):
     source = open_source(server)
-    source.prepare(replace(TRAFFIC, frame_size=FrameMix("mine", (64, 64, 594)), flows=3, seed=7))
+    source.prepare(replace(TRAFFIC, frame_size=FrameSize("mine", (64, 64, 594)), flows=3, seed=7))
     streams = list(server.ports[0].streams.values())
     assert [len(b64decode(stream["packet"]["binary"])) for stream in streams] == [60, 60, 590]
     later_us = BEGINS_LATER_S * 1e6
@@ -121,7 +123,7 @@ def test_two_rates_are_two_streams_of_which_the_second_counts_on(server, open_so
     source = open_source(server)
     source.prepare(
         replace(
-            TRAFFIC, fps=1000.0, duration_s=1.0, first_fps=500.0, first_s=0.5, frame_size=FrameMix("m", (64, 128, 256))
+            TRAFFIC, fps=1000.0, duration_s=1.0, first_fps=500.0, first_s=0.5, frame_size=FrameSize("m", (64, 128, 256))
         )
     )
     streams = list(server.ports[0].streams.values())

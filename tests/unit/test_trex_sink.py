@@ -16,7 +16,7 @@ from netbench.generators.trex.trex_package import no_client
 from netbench.generators.trex.trex_servers import TrexOptions
 from netbench.hosts.local import LocalHost
 from netbench.model.distributions import DelayClass, SoftwareDelay
-from netbench.model.frame_mix import FrameMix
+from netbench.model.frame_mix import FrameSize
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.received import OfSize, Received
 from netbench.model.traffic import Sent, Stamps, Traffic
@@ -24,13 +24,13 @@ from netbench.model.verdict import ReasonKind, Verdict
 from netbench.sinks.base import Incoming
 from netbench.testbed.bring_up import usual_ends
 from netbench.testbed.resolved import make_backends, resolve
-from tests.unit.inputs import profile, topology
+from tests.unit.inputs import profile, stream_traffic, topology
 from tests.unit.stand_in_for_trex import StandInForTrex
 
 pytestmark = pytest.mark.skipif(bool(no_client()), reason=no_client())
 
-TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 1000.0, 0.5, 1, 0)
-MIX = FrameMix("mine", (64, 64, 594))
+TRAFFIC = stream_traffic(duration_s=0.5, seed=0)
+MIX = FrameSize("mine", (64, 64, 594))
 HERE = LocalHost("local", "test")
 
 

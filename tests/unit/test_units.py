@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from netbench.model.fields import LoadField
+from netbench.model.frame_mix import FrameSize
 from netbench.model.units import Load, LoadKind, line_rate_fps, parse_mebibytes, parse_seconds
 
 
@@ -27,7 +28,7 @@ def test_line_rate_of_a_gigabit_link(size, fps):
     ],
 )
 def test_a_load_becomes_frames_per_second(text, size, fps):
-    assert Load.parse(text).fps(size, 1e9) == (fps and pytest.approx(fps, rel=1e-6))
+    assert Load.parse(text).fps(FrameSize.of(size), 1e9) == (fps and pytest.approx(fps, rel=1e-6))
 
 
 NO_LOADS = ["400", "400Mbit", "400mbit/s", "-1Mbit/s", "0fps", "0%", "101%", "nanfps", "infbit/s", "1e3fps", "MAX"]
@@ -52,7 +53,7 @@ def test_a_calibrated_rate_is_stored_beside_its_share(stored):
 
 @given(st.floats(1e3, 1e12), st.integers(64, 1518), st.floats(0.01, 100))
 def test_a_share_is_that_share_of_line_rate(link, size, share):
-    fps = Load(LoadKind.SHARE, share).fps(size, link)
+    fps = Load(LoadKind.SHARE, share).fps(FrameSize.of(size), link)
     assert fps == pytest.approx(link / (8 * (size + 20)) * share / 100)
 
 

@@ -23,7 +23,7 @@ from netbench.model.paths import StreamId, each_nic_once
 from netbench.model.points import PointKind
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import Sent
 from netbench.report.model import ReportModel
 from netbench.report.tables import tables_of
 from netbench.selftest.loopback import loopback
@@ -46,7 +46,7 @@ from netbench.vmm.attachment import macvtap, tap, veth
 from netbench.vmm.esxi.esxi import Esxi
 from netbench.vmm.esxi.options import EsxiOptions
 from tests.unit.accounts import account
-from tests.unit.inputs import topology
+from tests.unit.inputs import stream_traffic, topology
 from tests.unit.points import BY_KIND
 from tests.unit.received import received
 from tests.unit.results_factory import campaign, stream_counts, trial
@@ -305,7 +305,7 @@ def evidence(*, sink_sends: bool) -> StreamObservation:
     """Evidence of a stream of 1,000 frames that all arrived, over NICs with 700 frames of another direction."""
     return StreamObservation(
         path=PATHS[0],
-        traffic=Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1),
+        traffic=stream_traffic(),
         sent=Sent(1000, 0, 1.0, 1, 2, 1, 0.0),
         received=received(1000),
         nics={

@@ -9,12 +9,13 @@ from netbench.capture.capture_counts import ArrivalTimes
 from netbench.model.received import MeasuringWindow
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.measuring_window import measured_time
+from tests.unit.inputs import stream_traffic
 
 START_NS = 1_700_000_000_000_000_000
 
 
 def traffic(fps: float | None = 20_000, duration_s: float = 0.3, warm_up_s: float = 0.075) -> Traffic:
-    return Traffic("s1", "m", "m", "198.18.0.1", "198.18.0.2", 64, fps, duration_s, 1, 1, warm_up_s)
+    return stream_traffic(fps=fps, duration_s=duration_s, warm_up_s=warm_up_s)
 
 
 def sent(frames: int, duration_s: float = 0.3, late_start_s: float = 0.0, syscall_ns: int = 4000) -> Sent:

@@ -8,13 +8,14 @@ import pytest
 from netbench.generators.frame_template import FrameTemplate, build_frame
 from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
 from netbench.linux import xdp_devices
-from netbench.model.frame_mix import FrameMix
+from netbench.model.fields import parse_frame_size
+from netbench.model.frame_mix import FrameSize
 from netbench.model.traffic import Sent, Traffic
 
 
 def traffic(frame_size) -> Traffic:
     macs, ips = ("02:aa:00:00:00:01", "02:bb:00:00:00:02"), ("198.18.0.1", "198.19.255.254")
-    return Traffic("s1", *macs, *ips, frame_size, None, 1.0, 1, 0)
+    return Traffic("s1", *macs, *ips, parse_frame_size(frame_size), None, 1.0, 1, 0)
 
 
 def trial_of(traffic: Traffic, shared: Shared, spare: int = 0) -> XdpTrial:
@@ -28,7 +29,7 @@ def shorter(trial: XdpTrial) -> list[int]:
 
 @pytest.mark.parametrize("spare", [0, 1])
 def test_what_is_spare_at_the_end_of_a_live_frame_is_cut_off_every_frame(spare):
-    one, mix = trial_of(traffic(64), Shared(), spare), trial_of(traffic(FrameMix("two", (64, 128))), Shared(), spare)
+    one, mix = trial_of(traffic(64), Shared(), spare), trial_of(traffic(FrameSize("two", (64, 128))), Shared(), spare)
     assert one.frame == build_frame(traffic(64), 64) + bytes(spare)
     assert shorter(one) == [1] * spare, "frames of one size need no shape, unless something is to be cut off"
     assert len(mix.frame) == 124 + spare

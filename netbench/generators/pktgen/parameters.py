@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
-from netbench.model.frame_mix import FrameSize, mean_bytes, only_size
+from netbench.model.frame_mix import FrameSize
 from netbench.model.traffic import Traffic
 from netbench.model.units import FCS_BYTES, l1_bits
 
@@ -80,7 +80,7 @@ def device_settings(traffic: Traffic) -> Settings:
         port = random.Random(traffic.seed).randint(_FIRST_FLOW_PORT, _LAST_PORT - traffic.flows)
         ports = port + traffic.flows
     return {
-        "pkt_size": str(only_size(traffic.frame_size) - FCS_BYTES),
+        "pkt_size": str(traffic.frame_size.only_size - FCS_BYTES),
         "count": str(traffic.frames or 0),
         "delay": str(traffic_delay_ns(traffic)),
         "src_mac": traffic.src_mac.lower(),
@@ -136,7 +136,7 @@ def delay_ns(fps: float, frame_size: FrameSize, pacing: Pacing = "lattice") -> i
         case "ratep":
             delay = NS_PER_S // max(1, round(fps))
         case "schlosser2011":
-            mbps = fps * l1_bits(frame_size) / 1e6
-            delay = round(8000 * (mean_bytes(frame_size) + 24) / mbps)
+            mbps = fps * l1_bits(frame_size.mean_bytes) / 1e6
+            delay = round(8000 * (frame_size.mean_bytes + 24) / mbps)
     delay = min(max(delay, 1), LONGEST_DELAY_NS)
     return delay + 1 if delay == _NEVER_NS else delay

@@ -26,7 +26,6 @@ from netbench.generators.worker_source import no_netbench, wait_for_end
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.requirements import Facility
 from netbench.model.documents import plain
-from netbench.model.frame_mix import FrameMix
 from netbench.model.received import OfSize, Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
@@ -159,7 +158,7 @@ class TrexSink(_ServerUser, Sink):
 
     def received(self, sent: Sent) -> Received:
         unknown = Received(counted_by=SINK_NAME, no_delay="TRex measures it in its own software only, which is coarse")
-        counts, is_mix = self._counts, isinstance(self._incoming.traffic.frame_size, FrameMix)
+        counts, is_mix = self._counts, self._incoming.traffic.frame_size.is_mix
         if counts is None:
             return replace(unknown, error=self._failed or "the counts of TRex were not read")
         if sent.error and not sent.frames:

@@ -19,7 +19,6 @@ from netbench.generators.trex.trex_package import BEGINS_LATER_S, OwnServer, Ser
 from netbench.generators.trex.trex_streams import streams_of
 from netbench.generators.worker_process import Halt
 from netbench.model.distributions import SoftwareDelay
-from netbench.model.frame_mix import genome_of, sizes_in
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 
 # The counters lag behind the frames that the data path has sent and received.
@@ -168,8 +167,8 @@ class TrexPort:
         if self._server is not None:
             self._server.require_alive()
             self._out_before = self._server.sent_from(self._interface)
-        sizes = sizes_in(traffic.frame_size)
-        self.groups = Groups(self._number, sizes, delay_fps, genome_of(traffic.frame_size)[0])
+        sizes = traffic.frame_size.sizes
+        self.groups = Groups(self._number, sizes, delay_fps, traffic.frame_size.genome[0])
         streams = streams_of(traffic, template, self.groups)
         with self._session.errors_as(f"{self} rejects the streams"):
             self._clear()

@@ -28,7 +28,6 @@ from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.frames import flow_ports
 from netbench.generators.trex.trex_counts import Groups
 from netbench.generators.trex.trex_package import BEGINS_LATER_S
-from netbench.model.frame_mix import genome_of
 from netbench.model.traffic import Traffic
 from netbench.model.units import l1_bits
 
@@ -58,11 +57,11 @@ def streams_of(traffic: Traffic, template: FrameTemplate, groups: Groups) -> lis
 
     UsageError for more flows than the field engine has room for.
     """
-    places = traffic.flows * len(genome_of(traffic.frame_size))
+    places = traffic.flows * len(traffic.frame_size.genome)
     if traffic.flows > 1 and places > _MOST_VALUES:
         raise UsageError(
             f"generator trex: {traffic.flows:,} flows of frames whose sizes repeat after "
-            f"{len(genome_of(traffic.frame_size)):,} take {places:,} places; its field engine has {_MOST_VALUES:,}; "
+            f"{len(traffic.frame_size.genome):,} take {places:,} places; its field engine has {_MOST_VALUES:,}; "
             "set flows to less, or send with another generator"
         )
     return [
@@ -100,7 +99,7 @@ def _paced(traffic: Traffic, numbers: range, fps: float, begins_s: float, delay_
 
     The stream of the first position is split so that `delay_fps` of its frames measure delay, or all if it has fewer.
     """
-    genome = genome_of(traffic.frame_size)
+    genome = traffic.frame_size.genome
     step = len(genome)
     for offset, number in enumerate(numbers[:step]):
         frames, stream_fps = len(numbers[offset::step]), fps / step
@@ -118,7 +117,7 @@ def _unpaced(traffic: Traffic, delay_fps: float) -> Iterator[_Part]:
 
     Frames that measure delay are added, because the number of frames is unknown.
     """
-    genome = genome_of(traffic.frame_size)
+    genome = traffic.frame_size.genome
     bits = [l1_bits(size) for size in genome]
     for number, size in enumerate(genome):
         mode = STLTXCont(percentage=_NEARLY_ALL_PERCENT * bits[number] / sum(bits))

@@ -8,7 +8,6 @@ from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.worker_process import at_once_s, catch_up_fps, pause_beyond_usual_ns
 from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.proc import SchedTimes
-from netbench.model.frame_mix import genome_of, mean_bytes
 from netbench.model.traffic import Sent, Traffic
 
 # A longer pause of the program is a stall (PAUSE_NS there), unless more than one in so many pauses is that long.
@@ -57,7 +56,7 @@ class XdpTrial:
 
     def __init__(self, traffic: Traffic, template: FrameTemplate, shared: Shared, spare: int = 0) -> None:
         """`spare` bytes at the end of a live frame are never sent: the program cuts them off."""
-        genome = genome_of(traffic.frame_size)
+        genome = traffic.frame_size.genome
         largest = max(genome)
         self.frame = template.frames[largest] + bytes(spare)
         # Where all frames have the size of the live frame, no shapes are needed.
@@ -68,7 +67,7 @@ class XdpTrial:
         if traffic.catch_up is not None:
             fps *= _HEADROOM  # otherwise a batch takes as long as its frames, and no delay can be caught up
         self.batch = next((batch for most, batch in _BATCHES if fps <= most), _LARGEST_BATCH)
-        if self.batch > 1 and mean_bytes(traffic.frame_size) > _LONG_BYTES:
+        if self.batch > 1 and traffic.frame_size.mean_bytes > _LONG_BYTES:
             self.batch = min(2 * self.batch, _LARGEST_BATCH)
         self._traffic, self._shared = traffic, shared
         ctypes.memset(ctypes.byref(shared), 0, ctypes.sizeof(shared))

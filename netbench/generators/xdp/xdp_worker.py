@@ -15,7 +15,6 @@ from netbench.generators.xdp.live_run import LiveRun, take_signals
 from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
 from netbench.linux.cgroups import exhausts_limit
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
-from netbench.model.frame_mix import largest_bytes
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.units import FCS_BYTES
 
@@ -51,7 +50,7 @@ class XdpWorker(Worker):
         self._await_end()
         # Again for each trial: an interface of the same name may have taken the place of the first.
         device = xdp_device(self._interface)
-        most, largest = device.mtu + _HEADER_BYTES + _TAG_BYTES + FCS_BYTES, largest_bytes(traffic.frame_size)
+        most, largest = device.mtu + _HEADER_BYTES + _TAG_BYTES + FCS_BYTES, traffic.frame_size.largest_bytes
         if not device.up:
             raise OSError(f"{self._interface} is down, or its link is")
         if why := transmit_refusal(self._interface, device):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 
-from netbench.model.frame_mix import FrameSize, frames_text, rising
+from netbench.model.frame_mix import FrameSize
 from netbench.report.figures.chart import Chart, Form, Mark, numbers_of
 from netbench.report.figures.panels import THROUGHPUT, Panels, end_of_axis, ends_of, kfps_per_mbps
 from netbench.report.figures.registry import NamedChart, by_setting
@@ -68,9 +68,9 @@ def _trend_chart(cells: Sequence[CellTrend], styles: Mapping[str, Style]) -> Cha
 
     def title_of(trend: CellTrend) -> str:
         place = trend.place
-        return f"{place.scenario}, {count(place.sources, 'source')}, {frames_text(place.frame_size)}"
+        return f"{place.scenario}, {count(place.sources, 'source')}, {place.frame_size.frames_text}"
 
-    smallest_first = sorted(cells, key=lambda trend: rising(trend.place.frame_size))
+    smallest_first = sorted(cells, key=lambda trend: trend.place.frame_size)
     x_title, uut_of = "Start of the campaign (UTC)", attrgetter("place.uut")
     panels = Panels(smallest_first, styles, x_title, THROUGHPUT, key_of=title_of, uut_of=uut_of)
     for title, uut, trends_of_uut in panels.cells:

@@ -10,7 +10,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from netbench.errors import MissingError, UsageError
-from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult
 from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, LegendEntry, Mark, Panel
 from netbench.report.figures.registry import charts_of
@@ -106,13 +105,13 @@ def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) 
     items: list[Group | SearchResult] = [*model.groups, *results.searches, *results.maxima_searches]
     for option, wanted, known in (
         ("--series", uuts, [item.uut for item in items]),
-        ("--sizes", sizes, [_text_of(item.frame_size) for item in items]),
+        ("--sizes", sizes, [str(item.frame_size) for item in items]),
     ):
         if unknown := [name for name in wanted if name not in known]:
             raise UsageError(f"{option}: there is no {unknown[0]!r}; choose from {', '.join(dict.fromkeys(known))}")
 
     def is_wanted(item: Group | SearchResult) -> bool:
-        return (not uuts or item.uut in uuts) and (not sizes or _text_of(item.frame_size) in sizes)
+        return (not uuts or item.uut in uuts) and (not sizes or str(item.frame_size) in sizes)
 
     chosen = replace(
         results,
@@ -120,11 +119,6 @@ def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) 
         maxima_searches=tuple(filter(is_wanted, results.maxima_searches)),
     )
     return replace(model, results=chosen, groups=tuple(filter(is_wanted, model.groups)), blocks={})
-
-
-def _text_of(size: FrameSize) -> str:
-    """A frame size as users write it."""
-    return size_text(size).replace(",", "")
 
 
 def picture(chart: Chart, form: FigureFormat, options: FileOptions = FileOptions()) -> bytes:

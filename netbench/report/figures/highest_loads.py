@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import FrameSize, size_text
+from netbench.model.frame_mix import FrameSize
 from netbench.model.search import SearchResult, SearchState
 from netbench.report.figures.chart import Chart, Mark, Numbers
 from netbench.report.figures.panels import Panels, end_of_axis
@@ -39,7 +39,7 @@ def _bar(x: int, same: Sequence[SearchResult]) -> Mark:
         "uut": lowest.uut,
         "scenario": lowest.scenario,
         "streams": len(lowest.streams),
-        "frame_size": size_text(lowest.frame_size),
+        "frame_size": f"{lowest.frame_size:,}",
         "goal": lowest.goal,
         "lower_fps": lowest.lower_fps,
         "upper_fps": max(tops, default=None),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from netbench.model.frame_mix import FrameSize, rising, size_text
+from netbench.model.frame_mix import FrameSize
 from netbench.report.figures.chart import Chart, Mark, Numbers, numbers_of, of_interval
 from netbench.report.figures.panels import LOSS, THROUGHPUT, Panels, end_of_axis, ends_of, least_loss, rows_of_zero
 from netbench.report.figures.registry import Draw, Figure, NamedChart, by_setting
@@ -18,13 +18,13 @@ _HIGHEST = 150  # percent: the upper end of an interval that stretches an axis
 
 def relative_chart(maxima: Sequence[RelativeMaximum], styles: Mapping[str, Style]) -> Chart:
     """A panel per scenario: the highest throughput by frame size, in percent of the baseline's, a bar per UUT."""
-    sizes = sorted({maximum.victim.frame_size for maximum in maxima}, key=rising)
+    sizes = sorted({maximum.victim.frame_size for maximum in maxima})
     y_title = f"Highest throughput [% of {baselines(maxima)}]"
     panels = Panels(
         maxima, styles, "Frame size [bytes]", y_title, key_of=lambda maximum: maximum.scenario, uut_of=_uut_of
     )
     panels.chart.intervals = "95 % interval of the ratio"
-    panels.categories([size_text(size) for size in sizes])
+    panels.categories([f"{size:,}" for size in sizes])
     for scenario, uut, of_uut in panels.cells:
         by_size = {maximum.victim.frame_size: maximum for maximum in of_uut}
         panels.bars(scenario, uut, [_bar(x, by_size[size]) for x, size in enumerate(sizes) if size in by_size])
@@ -125,7 +125,7 @@ def _mark(curve: Curve, point: CurvePoint, y: float, low: float | None, high: fl
         "uut": curve.victim.uut,
         "scenario": point.scenario,
         "streams": curve.victim.sources,
-        "frame_size": size_text(curve.victim.frame_size),
+        "frame_size": f"{curve.victim.frame_size:,}",
         "load": str(curve.load),
         "valid_trials": point.throughput_mbps.n,
         **of_interval("neighbour_offered_mbps", offered),

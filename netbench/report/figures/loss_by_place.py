@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from netbench.model.frame_mix import FrameSize, size_text
+from netbench.model.frame_mix import FrameSize
 from netbench.report.figures.chart import Chart, Form, Mark, Numbers
 from netbench.report.figures.panels import LOSS, Panels
 from netbench.report.figures.registry import Figure, NamedChart, requires_trials
@@ -60,7 +60,7 @@ def _mark(x: int, outcome: GroupOutcome, drop: PlaceLoss) -> Mark:
         "uut": group.uut,
         "scenario": group.scenario,
         "streams": group.sources,
-        "frame_size": size_text(group.frame_size),
+        "frame_size": f"{group.frame_size:,}",
         "load": str(group.load),
         "trials": outcome.trials,
         "verdict": verdict,

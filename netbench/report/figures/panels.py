@@ -8,7 +8,7 @@ from operator import attrgetter
 from string import ascii_lowercase
 from typing import Generic, TypeVar
 
-from netbench.model.frame_mix import FrameMix, FrameSize, frames_text, rising
+from netbench.model.frame_mix import FrameSize
 from netbench.model.units import l1_bits
 from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, Guide, LegendEntry, Mark, Panel
 from netbench.report.styles import GREY, SMALLEST_MARKER, MarkerStyle, Style, emulation_note
@@ -108,12 +108,12 @@ def ends_of(interval: Interval) -> tuple[float | None, float | None]:
 
 def kfps_of_mix(size: FrameSize, fps: float | None) -> float | None:
     """The thousand frames/s of a rate in frames of several sizes; None where the size of the frames gives them."""
-    return fps / 1000 if fps is not None and isinstance(size, FrameMix) else None
+    return fps / 1000 if fps is not None and size.is_mix else None
 
 
 def kfps_per_mbps(size: FrameSize) -> float:
     """The thousand frames/s of this size in a Mbit/s (L1)."""
-    return 1000 / l1_bits(size)
+    return 1000 / l1_bits(size.mean_bytes)
 
 
 class Panels(Generic[Key, Item]):
@@ -135,12 +135,12 @@ class Panels(Generic[Key, Item]):
     ) -> None:
         self._styles, self._uut_of = styles, uut_of
         by_key = grouped(items, key_of)
-        in_order = sorted(by_key.items(), key=lambda item: (0.0, "") if isinstance(item[0], str) else rising(item[0]))
+        in_order = sorted(by_key.items(), key=lambda item: "" if isinstance(item[0], str) else item[0])
         self.members: dict[Key, list[Item]] = dict(in_order)
         self.panels: dict[Key, Panel] = {}
         letters = ("".join(letters) for letters in product(("", *ascii_lowercase), ascii_lowercase))
         for key, letter in zip(self.members, letters, strict=False):
-            title, kfps = (key, None) if isinstance(key, str) else (frames_text(key), kfps_per_mbps(key))
+            title, kfps = (key, None) if isinstance(key, str) else (key.frames_text, kfps_per_mbps(key))
             lettered = f"({letter}) {title}" if len(self.members) > 1 else title
             self.panels[key] = Panel(lettered, Axis(x_title, 0, 0), Axis(y_title, 0, 0), kfps_per_mbps=kfps)
         uuts = dict.fromkeys(uut_of(item) for members in by_key.values() for item in members)

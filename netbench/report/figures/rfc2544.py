@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from netbench.model.frame_mix import mean_bytes, rising, size_text
 from netbench.model.search import Rfc2544Tests, SearchResult, SearchState
 from netbench.model.units import l1_bits, line_rate_fps
 from netbench.report.figures.chart import Chart, Guide, Mark, Numbers
@@ -19,10 +18,10 @@ _FAR_APART = 20  # from this ratio of the theoretical rate to the throughput on,
 
 def throughput_by_size_chart(rows: Sequence[TestRow], styles: Mapping[str, Style]) -> Chart:
     """The theoretical rate of the link and the throughput of each UUT by frame size, as section 26.1 requires."""
-    by_size = sorted(rows, key=lambda row: rising(row[0].frame_size))
+    by_size = sorted(rows, key=lambda row: row[0].frame_size)
     panels = Panels(by_size, styles, "Frame size [bytes]", "Throughput [kfps]", key_of=lambda _: "", uut_of=_uut_of)
     # Also between the measured sizes, because the rate falls in a curve.
-    measured = [mean_bytes(search.frame_size) for search, _ in by_size]
+    measured = [search.frame_size.mean_bytes for search, _ in by_size]
     link_bps = by_size[0][1].line_rate_fps * l1_bits(measured[0])
     sizes = sorted({*range(int(measured[0]), int(measured[-1]), _CURVE_STEP), *measured})
     line_rates = {size: line_rate_fps(link_bps, size) / 1000 for size in sizes}
@@ -43,9 +42,9 @@ def throughput_by_size_chart(rows: Sequence[TestRow], styles: Mapping[str, Style
 def _mark(search: SearchResult) -> Mark:
     fps = search.lower_fps or 0.0
     bound = "≥ " if search.state is SearchState.AT_LEAST else ""
-    hover = f"{bound}{kfps(fps)} kfps at {size_text(search.frame_size, ' bytes')}"
-    numbers: Numbers = {"uut": search.uut, "frame_size": size_text(search.frame_size), "throughput_fps": fps}
-    return Mark(mean_bytes(search.frame_size), fps / 1000, hover, numbers)
+    hover = f"{bound}{kfps(fps)} kfps at {search.frame_size.text(' bytes')}"
+    numbers: Numbers = {"uut": search.uut, "frame_size": f"{search.frame_size:,}", "throughput_fps": fps}
+    return Mark(search.frame_size.mean_bytes, fps / 1000, hover, numbers)
 
 
 def loss_rate_chart(rows: Sequence[TestRow], styles: Mapping[str, Style]) -> Chart:
@@ -63,7 +62,7 @@ def _losses(search: SearchResult, tests: Rfc2544Tests) -> Iterator[Mark]:
     for at in reversed(tests.losses):
         if (loss := at.loss_ratio) is not None:
             hover = f"{search.uut}: {percent(loss)} lost of {kfps(at.offered_fps)} kfps"
-            size = size_text(search.frame_size)
+            size = f"{search.frame_size:,}"
             numbers: Numbers = {"uut": search.uut, "frame_size": size, "share": at.share, "loss_ratio": loss}
             yield Mark(100 * at.share, 100 * loss, hover, numbers)
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import islice
 from statistics import fmean
 
-from netbench.model.frame_mix import frames_text
 from netbench.report.figures.chart import Chart, Guide, Mark, Numbers
 from netbench.report.figures.panels import Panels
 from netbench.report.figures.registry import Figure, by_setting
@@ -78,7 +77,7 @@ def _mark(batch: Sequence[Residual], since_s: float, unit_s: float, outliers: se
         "outlier": "yes" if outlier else "no",
     }
     lines = [f"{change(relative)}{', outlier' if outlier else ''}"]
-    lines += [f"{frames_text(spec.frame_size)}, {spec.load}, {spec.scenario}"]
+    lines += [f"{spec.frame_size.frames_text}, {spec.load}, {spec.scenario}"]
     lines += [f"repetition {spec.repetition}, trial {batch[0].place} of boot {trial.boot}"]
     hover = "\n".join(lines) if alone else f"mean of {len(batch)} trials: {change(relative)}"
     return Mark(since_s / unit_s, 100 * relative, hover, numbers, symbol=f"{symbol}-open" if outlier else "")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from textwrap import wrap
 
-from netbench.model.frame_mix import FrameMix, FrameSize
+from netbench.model.frame_mix import FrameSize
 from netbench.model.verdict import Verdict
 from netbench.report.figures.chart import LOADS, Chart, Form, Guide, Mark, Numbers, group_tooltip, load_text, numbers_of
 from netbench.report.figures.panels import (
@@ -116,8 +116,8 @@ def _mark(totals: TrialTotals, x: float, y: float, symbol: str) -> Mark:
         "uut": spec.uut,
         "scenario": spec.scenario,
         "streams": len(spec.streams),
-        "frame_size": None if isinstance(spec.frame_size, FrameMix) else spec.frame_size,
-        "frame_mix": str(spec.frame_size) if isinstance(spec.frame_size, FrameMix) else None,
+        "frame_size": None if spec.frame_size.is_mix else spec.frame_size.only_size,
+        "frame_mix": spec.frame_size.name or None,
         "load": str(spec.load),
         "offered_mbps": totals.offered_mbps,
         "throughput_mbps": totals.throughput_mbps,

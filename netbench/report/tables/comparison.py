@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from netbench.model.frame_mix import frames_text
 from netbench.report.blocks import Column, Kind, Table, table
 from netbench.report.comparison import (
     ComparedRow,
@@ -68,7 +67,7 @@ def _compared(
         *(place if by_size else (*place, size)),
         *columns,
         css="results",
-        block=(lambda row: frames_text(row.place.frame_size)) if by_size else None,
+        block=(lambda row: row.place.frame_size.frames_text) if by_size else None,
         row_css=lambda row: "" if row.change is None else "changed",
     )
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from statistics import fmean
 
 from netbench.model.distributions import SoftwareDelay
-from netbench.model.frame_mix import size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report.blocks import Column, Table, table
@@ -109,7 +108,7 @@ def order(model: ReportModel) -> Iterator[Table]:
         yield table(
             rows,
             uut_column(model.styles, lambda row: row[0]),
-            number("Frame size", lambda row: size_text(row[1])),
+            number("Frame size", lambda row: f"{row[1]:,}"),
             number("Received", lambda row: frames(row[2].received)),
             number("Duplicates", lambda row: frames(row[2].duplicates)),
             number("Reordered", lambda row: frames(row[2].reordered)),

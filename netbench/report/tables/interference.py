@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from netbench.model.campaign import Maximum
 from netbench.model.counts import l1_mbps
-from netbench.model.frame_mix import FrameSize, rising, size_text
+from netbench.model.frame_mix import FrameSize
 from netbench.report.blocks import Cell, Column, ColumnHeading, Kind, Table, TableRow, table
 from netbench.report.formats import (
     UNKNOWN,
@@ -134,7 +134,7 @@ def load_maxima(model: ReportModel) -> Iterator[Table]:
             size_column(lambda maximum: maximum.frame_size),
             number("Sources", lambda maximum: str(maximum.sources)),
             number("Maximum, kfps a stream", lambda maximum: bound(maximum, kfps(maximum.fps))),
-            number("Mbit/s", lambda maximum: bound(maximum, mbps(l1_mbps(maximum.fps, maximum.frame_size)))),
+            number("Mbit/s", lambda maximum: bound(maximum, mbps(l1_mbps(maximum.fps, maximum.frame_size.mean_bytes)))),
             Column("Limited by", lambda maximum: str(maximum.limited_by)),
             Column("Reached at a load of", lambda maximum: maximum.load),
             Column("Found by", method),
@@ -168,7 +168,7 @@ def _measured_table(
     uuts = dict.fromkeys(victim.uut for victim in cells)
     by_size = grouped(cells, lambda victim: victim.frame_size)
     rows: dict[FrameSize, list[Cell]] = {}
-    for size in sorted(by_size, key=rising, reverse=largest_first):
+    for size in sorted(by_size, reverse=largest_first):
         of_uut = {victim.uut: cells[victim] for victim in by_size[size]}
         rows[size] = [cell for uut in uuts for cell in of_uut.get(uut, [_UNKNOWN] * len(columns))]
     return _paper_table(caption, [uut_cell(uut, styles) for uut in uuts], columns, rows)
@@ -215,4 +215,4 @@ def _rate(interval: Interval | None) -> Cell:
 
 
 def _size(victim: Victim) -> str:
-    return size_text(victim.frame_size, " B") + (f", {count(victim.sources, 'source')}" if victim.sources > 1 else "")
+    return victim.frame_size.text(" B") + (f", {count(victim.sources, 'source')}" if victim.sources > 1 else "")

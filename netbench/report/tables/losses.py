@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
+from netbench.model.frame_mix import FrameSize
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Verdict
@@ -107,14 +107,14 @@ def waterfalls(model: ReportModel, view: View) -> Choice:
     options, parts = [], []
     measured: dict[FrameSize, str] = {}
     for (size, load), members in grouped(groups, lambda group: (group.frame_size, str(group.load))).items():
-        title = f"{size_text(size, ' bytes')}, {load}{_in_mbps(members)}"
-        options.append(Option(f"{size}-{load}", title, frames_text(size)))
+        title = f"{size.text(' bytes')}, {load}{_in_mbps(members)}"
+        options.append(Option(f"{size}-{load}", title, size.frames_text))
         outcomes = [group_outcome(group, guest=group.uut in model.guests) for group in members]
         cells = [_outcome(model, *pair) for pair in zip(members, outcomes, strict=True)]
         parts.append([Grid(cells, "outcomes")])
         if any(outcomes):
             measured[size] = f"{size}-{load}"
-    start = measured[min(measured, key=rising)] if measured else options[0].value
+    start = measured[min(measured)] if measured else options[0].value
     return Choice("Frame size and load per source", options, parts, name=f"outcomes-{view.name}", start=start)
 
 

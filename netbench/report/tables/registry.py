@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
+from netbench.model.frame_mix import FrameSize
 from netbench.report.blocks import Cell, Column, Kind, Table, table
 from netbench.report.formats import mbps, mean
 from netbench.report.model import ReportModel, uut_cell
@@ -68,7 +68,7 @@ def uut_column(styles: Mapping[str, Style], uut_of: Callable[[Item], str]) -> Co
 
 def size_column(size_of: Callable[[Item], FrameSize]) -> Column[Item]:
     """The frame size with its unit."""
-    return number("Frame size", lambda item: size_text(size_of(item), " B"))
+    return number("Frame size", lambda item: size_of(item).text(" B"))
 
 
 def place_columns(
@@ -85,12 +85,12 @@ def place_columns(
 
 def largest_first(items: Iterable[Item], size_of: Callable[[Item], FrameSize]) -> Sequence[Item]:
     """The items by frame size, the largest first."""
-    return sorted(items, key=lambda item: rising(size_of(item)), reverse=True)
+    return sorted(items, key=size_of, reverse=True)
 
 
 def block_of(group: Group) -> str:
     """The heading of the block of a group's frame size."""
-    return frames_text(group.frame_size)
+    return group.frame_size.frames_text
 
 
 def tables_of_views(

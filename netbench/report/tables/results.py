@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from netbench.model.frame_mix import FrameMix, mixes_among
 from netbench.model.limits import LIMITED_BY_UUT
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Verdict
@@ -155,7 +154,7 @@ def _median_ns(direction: Direction) -> float | None:
 def mixes(model: ReportModel) -> Iterator[Table]:
     """The composition of each mix."""
     sizes = (*(group.frame_size for group in model.groups), *(search.frame_size for search in model.results.searches))
-    if mixes := mixes_among(sizes):
+    if mixes := list(dict.fromkeys(size for size in sizes if size.is_mix)):
         yield table(
             mixes,
             Column("Mix", lambda mix: mix.name),
@@ -170,7 +169,7 @@ def mix_sizes(model: ReportModel) -> Iterator[Table]:
     """The frames of each size of a mix, summed over the streams of its valid trials."""
     with_size = ((group, group.frame_size) for group in model.groups if group.valid)
     sent, lost = "sent_frames", "lost_frames"
-    if rows := [(group, size) for group, mix in with_size if isinstance(mix, FrameMix) for size in mix.sizes]:
+    if rows := [(group, size) for group, mix in with_size if mix.is_mix for size in mix.sizes]:
         yield table(
             rows,
             *place_columns(model.styles, lambda row: row[0])[:-1],  # without the mix, which blocks have as heading

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 from netbench.model.counts import l1_mbps
 from netbench.model.distributions import Spread
-from netbench.model.frame_mix import size_text
 from netbench.model.search import LoadedDelay, Rfc2544Tests, SearchResult, SearchState
 from netbench.report.blocks import Column, Kind, Table, table
 from netbench.report.formats import UNKNOWN, count, frames, kfps, mbps, microseconds, percent, sentence
@@ -64,7 +63,7 @@ def throughput_mbps(search: SearchResult) -> float | None:
     """The throughput of all streams at the lower bound, on the wire (L1), in Mbit/s."""
     if search.throughput_fps is None or search.state is SearchState.FAILED:
         return None
-    return l1_mbps(search.throughput_fps * len(search.streams), search.frame_size)
+    return l1_mbps(search.throughput_fps * len(search.streams), search.frame_size.mean_bytes)
 
 
 def _searches(model: ReportModel) -> tuple[SearchResult, ...]:
@@ -77,7 +76,7 @@ def searches(model: ReportModel) -> Iterator[Table]:
     columns: tuple[Column[SearchResult], ...] = (
         uut_column(model.styles, lambda search: search.uut),
         Column("Sources", lambda search: str(len(search.streams))),
-        Column("Frame size", lambda search: size_text(search.frame_size)),
+        Column("Frame size", lambda search: f"{search.frame_size:,}"),
         Column("Search", lambda search: str(search.repetition)),
         words("Goal", lambda search: search.goal),
         Column("Highest load of each stream", bounds_text),
@@ -114,7 +113,7 @@ def _of_searches(
     first: tuple[Column[tuple[SearchResult, Entry]], ...] = (
         uut_column(model.styles, lambda row: row[0].uut),
         *(() if of_one_scenario else by_scenario),
-        Column("Frame size", lambda row: size_text(row[0].frame_size)),
+        Column("Frame size", lambda row: f"{row[0].frame_size:,}"),
         *((Column("Search", lambda row: str(row[0].repetition)),) if repeated else ()),
     )
     if rows:

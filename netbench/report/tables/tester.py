@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from netbench.model.counts import l1_mbps
-from netbench.model.frame_mix import size_text
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Identities
@@ -64,7 +63,7 @@ def source_ceilings(model: ReportModel) -> Iterator[Table]:
             ceilings,
             Column("Source", lambda ceiling: ceiling.source),
             Column("Sources", lambda ceiling: f"{ceiling.sources:,}"),
-            number("Frame size", lambda ceiling: size_text(ceiling.frame_size)),
+            number("Frame size", lambda ceiling: f"{ceiling.frame_size:,}"),
             Column("Through", lambda ceiling: ceiling.uut or "no UUT"),
             number("kfps of each source", lambda ceiling: kfps(ceiling.fps) if ceiling.is_known else UNKNOWN),
             number("Paced, kfps", lambda ceiling: kfps(ceiling.paced_fps)),
