@@ -18,6 +18,7 @@ from typing import Any
 from xml.parsers.expat import ExpatError
 
 from netbench.errors import MissingError, TestbedError
+from netbench.hosts.base import refusal
 from netbench.hosts.clock import wait_until
 from netbench.vmm.esxi.options import EsxiOptions
 
@@ -137,7 +138,7 @@ def _errors_of_api(options: EsxiOptions, module: ModuleType) -> Iterator[None]:
     try:
         yield
     except (OSError, HTTPException, ExpatError, module.vmodl.MethodFault) as error:
-        raise TestbedError(f"{options.server}: {_problem(error, options, module.vim)}") from error
+        raise refusal(str(options.server), _problem(error, options, module.vim)) from error
 
 
 def _problem(error: Untyped, options: EsxiOptions, vim: Untyped) -> str:
