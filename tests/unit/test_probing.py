@@ -70,7 +70,7 @@ def test_probes_that_arrive_changed_are_described_as_soon_as_two_in_a_row_did(mo
 
     class Seen:
         def __init__(self, host, path, traffic) -> None:
-            looks.append((host, path.name, traffic.frame_size))
+            looks.append((host, path.name, traffic.frame_size.only_size))
 
         def changes(self, sent) -> str:
             return "with VLAN 100, 68 bytes"
