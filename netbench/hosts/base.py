@@ -139,7 +139,7 @@ def fault_in(words: str) -> Fault:
 
 
 def refusal(what: str, words: str | None) -> TestbedError:
-    """Return the error for something that the kernel or a tool refuses, in these words of its own."""
+    """Return the error for a request that the kernel or a tool refused with the message `words`."""
     return TestbedError(f"{what}: {words}", words=str(words), fault=fault_in(str(words)))
 
 

@@ -29,7 +29,7 @@ class PointCount:
     grew: int | None
 
 
-class Dropper(Enum):
+class DropKind(Enum):
     """What dropped frames for certain: a NIC, its receive ring, or what the one counter counts that `cause` names."""
 
     NIC = "NIC"
@@ -53,7 +53,7 @@ class Loss:
     order: int
     frames: int
     counters: tuple[str, ...] = field(default=(), compare=False)
-    dropper: Dropper = field(default=Dropper.UNKNOWN, compare=False)  # so in results of earlier versions
+    dropper: DropKind = field(default=DropKind.UNKNOWN, compare=False)  # so in results of earlier versions
 
     @property
     def place(self) -> str:

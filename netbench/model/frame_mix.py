@@ -126,7 +126,7 @@ class FrameSize:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: object) -> object:
-        """Let pydantic read what users write or results have, and write the latter."""
+        """Return the pydantic schema: reads frame sizes of profiles and of results, writes those of results."""
         from pydantic_core import core_schema  # noqa: PLC0415 - not installed on the hosts of workers
 
         from netbench.model.fields import parse_frame_size  # noqa: PLC0415 - likewise

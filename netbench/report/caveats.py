@@ -127,7 +127,7 @@ def _kinds_against(results: CampaignResults) -> list[tuple[ReasonKind, int]]:
 
 
 def _remedy(cause: ReasonKind | LimitKind) -> str:
-    """What to do about it; empty where that is unknown."""
+    """The remedy; empty if there is none."""
     return sentence(f"remedies.{_REMEDIES[cause]}") if cause in _REMEDIES else ""
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from netbench.errors import MissingError
 from netbench.linux.proc import ProcessStat, all_processes, read_process
-from netbench.model.counts import Dropper, StreamCounts
+from netbench.model.counts import DropKind, StreamCounts
 from netbench.model.documents import plain
 from netbench.model.foreign_text import read_text
 from netbench.model.paths import host_of
@@ -275,7 +275,7 @@ def _passed_fps(counts: StreamCounts) -> float:
 
 
 def _lost_by_ring(counts: StreamCounts) -> int:
-    return sum(loss.frames for loss in counts.lost_at if loss.dropper is Dropper.RING)
+    return sum(loss.frames for loss in counts.lost_at if loss.dropper is DropKind.RING)
 
 
 def _is_clean(result: TrialResult) -> bool:

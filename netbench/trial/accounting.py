@@ -131,7 +131,7 @@ def _count(point: CountingPoint, counter: str, role: str, grew: int | None) -> P
 
 
 def one_way(evidence: StreamObservation) -> Received:
-    """Return what was received with the one-way delay, or with the reason why it is refused.
+    """Return the received counts with the one-way delay, or with the reason for its absence.
 
     Between two machines whose clocks were compared, the difference of the clocks is subtracted from the delay. Its
     uncertainty widens the clock offset. The delay is refused if that uncertainty exceeds the delay itself.

@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from netbench.model.counts import Dropper, Loss
+from netbench.model.counts import DropKind, Loss
 from netbench.model.points import UUT, CountingPoint, PathSection, PointKind
 from netbench.trial.observation import CounterDelta, NicDelta, StreamObservation
 from netbench.trial.segments import DropCounter, Segment, name_rest, share_out
@@ -112,7 +112,7 @@ def all_counted(trial: Sequence[StreamObservation]) -> bool:
 
 def _counted(placed: LossAttribution) -> int:
     """Return the number of frames that a NIC, its ring or one identified counter dropped."""
-    return sum(loss.frames for loss in placed.losses if loss.dropper is not Dropper.UNKNOWN)
+    return sum(loss.frames for loss in placed.losses if loss.dropper is not DropKind.UNKNOWN)
 
 
 def _in_order(found: Iterable[Loss]) -> tuple[Loss, ...]:
@@ -160,12 +160,12 @@ def _segments(evidence: StreamObservation, ends: _Ends) -> Iterator[Segment]:
     of_source, of_sink = evidence.nic(PathSection.SOURCE), evidence.nic(PathSection.SINK)
     unsent = max(0, evidence.sent.frames + ends.others - source.tx)
     yield Segment(uut, unsent, _drops_at(evidence, PathSection.SOURCE), of_source, source.tx_dropped)
-    at_sink = Dropper.RING if evidence.has_ring("sink") and sink.rx else Dropper.NIC
+    at_sink = DropKind.RING if evidence.has_ring("sink") and sink.rx else DropKind.NIC
     if ends.within:
         ingress, egress = ends.within
         of_ingress = evidence.nic(PathSection.INGRESS)
         # Frames that are too long for the link never come in.
-        at_ingress = Dropper.RING if evidence.has_ring("ingress") and ingress.rx else Dropper.NIC
+        at_ingress = DropKind.RING if evidence.has_ring("ingress") and ingress.rx else DropKind.NIC
         yield Segment(uut, max(0, source.tx - ingress.rx), (), of_ingress, _refused(ingress), of_nic=at_ingress)
         yield from _in_uut(evidence, ends, ingress, egress)
         yield Segment(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink), of_nic=at_sink)
@@ -250,7 +250,7 @@ def _claim(path: Sequence[Segment]) -> None:
             segment.rest -= claimed
             for drops in segment.drops:
                 if drops.frames and drops.exact:
-                    segment.explain(drops.point, drops.counter, drops.frames, dropper=Dropper.COUNTER)
+                    segment.explain(drops.point, drops.counter, drops.frames, dropper=DropKind.COUNTER)
             claimed, segment.rest = max(0, -segment.rest), max(0, segment.rest)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from netbench.model.counts import Dropper, Loss
+from netbench.model.counts import DropKind, Loss
 from netbench.model.points import CountingPoint
 from netbench.trial.observation import UNCOUNTED, CounterDelta
 
@@ -35,7 +35,7 @@ class Segment:
     drops: Sequence[CounterDelta] = ()
     nic: CountingPoint | None = None
     nic_dropped: int = 0
-    of_nic: Dropper = Dropper.NIC
+    of_nic: DropKind = DropKind.NIC
     name: tuple[CountingPoint, str] | None = None
     perhaps: list[CounterDelta] = field(default_factory=list)
     found: list[Loss] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Segment:
         cause: str,
         frames: int,
         counters: Sequence[str] = (),
-        dropper: Dropper = Dropper.UNKNOWN,
+        dropper: DropKind = DropKind.UNKNOWN,
     ) -> None:
         """Record that so many of the missing frames were lost at a point, for this cause; all as in Loss."""
         self.rest -= frames
@@ -61,7 +61,7 @@ class Segment:
     def explain_nic(self) -> None:
         """Explain the drops of the NIC itself; they include foreign frames, so at most as many as are missing."""
         if self.nic:
-            cause = RING_FULL if self.of_nic is Dropper.RING else ""
+            cause = RING_FULL if self.of_nic is DropKind.RING else ""
             self.explain(self.nic, cause, min(self.nic_dropped, self.rest), dropper=self.of_nic)
 
     def blame(self, suspects: Sequence[CounterDelta], why: str, frames: int) -> None:
@@ -72,7 +72,7 @@ class Segment:
             names[_MOST_NAMED - 1 :] = [f"{len(names) - _MOST_NAMED + 1} more"]
         cause = " or ".join(names) + (f", {why}" if why else "")
         counters = [growth.counter for growth in suspects]
-        dropper = Dropper.UNKNOWN if why or len(suspects) > 1 else Dropper.COUNTER
+        dropper = DropKind.UNKNOWN if why or len(suspects) > 1 else DropKind.COUNTER
         self.explain(points.pop() if len(points) == 1 else self.uut, cause, frames, counters, dropper)
 
 

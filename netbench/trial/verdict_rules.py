@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
 
-from netbench.model.counts import Dropper, StreamCounts
+from netbench.model.counts import DropKind, StreamCounts
 from netbench.model.frame_mix import FrameSize
 from netbench.model.points import OTHERHOST, PathSection
 from netbench.model.received import Received
@@ -262,7 +262,7 @@ def beyond_ceiling(
     """
     ceiling = ceilings.fps(sources, frame_size)
     load = max(0.0 if saturated else counts.intended_fps or 0.0, counts.offered_fps or 0.0)
-    full = any(loss.dropper is Dropper.RING for loss in counts.lost_at)
+    full = any(loss.dropper is DropKind.RING for loss in counts.lost_at)
     reached = (counts.offered_fps or 0.0) >= _REACHED * (counts.intended_fps or 0.0)  # if not, the source is the limit
     if full and reached and counts.received.frames and counts.sent.duration_s:
         load = min(load, counts.received.frames / counts.sent.duration_s)
@@ -427,7 +427,7 @@ def _links(evidence: StreamObservation) -> Iterator[Finding]:
 def _addressed_elsewhere(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
     """Yield a finding if a NIC of the UUT received frames for another MAC address."""
     for loss in counts.lost_at:
-        if loss.dropper is Dropper.COUNTER and loss.cause == OTHERHOST:
+        if loss.dropper is DropKind.COUNTER and loss.cause == OTHERHOST:
             yield (
                 ReasonKind.LINK_CHANGED,
                 f"{loss.frames:,} frames to {evidence.traffic.dst_mac} were dropped at the {loss.point} as frames for "

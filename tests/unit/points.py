@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from netbench.model.counts import Dropper, Loss, PointCount
+from netbench.model.counts import DropKind, Loss, PointCount
 from netbench.model.points import UUT, CountingPoint, PathSection, PointKind, forwarding_point, whole_path
 from netbench.model.stream_paths import stream_paths
 from netbench.trial.observation import CounterDelta
@@ -59,5 +59,5 @@ def loss(place: str, frames: int, points: Sequence[CountingPoint] = THROUGH_GUES
     """Frames lost at a place, a point with its cause in brackets."""
     name, _, cause = place.removesuffix(")").partition(" (")
     point = at(name, points)
-    dropper = Dropper.RING if cause == RING_FULL else Dropper.UNKNOWN
+    dropper = DropKind.RING if cause == RING_FULL else DropKind.UNKNOWN
     return Loss(name, cause, point.where, point.order, frames, dropper=dropper)

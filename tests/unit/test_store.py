@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from netbench.campaign.record import CampaignRecord
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot
-from netbench.model.counts import Dropper, Loss, PointCount, SizeCounts
+from netbench.model.counts import DropKind, Loss, PointCount, SizeCounts
 from netbench.model.distributions import ClockDifference, ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
 from netbench.model.frame_mix import IMIX, FrameSize
 from netbench.model.points import PathSection
@@ -55,7 +55,7 @@ HELD: dict[Any, st.SearchStrategy[Any]] = {
     str: words,
     bool: st.booleans(),
     tuple[str, ...]: st.lists(words, max_size=3).map(tuple),
-    Dropper: st.sampled_from(Dropper),
+    DropKind: st.sampled_from(DropKind),
     PathSection: st.sampled_from(PathSection),
     ReasonKind: st.sampled_from(ReasonKind),
     dict[str, float]: st.dictionaries(words, seconds, max_size=3),

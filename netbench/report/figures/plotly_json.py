@@ -2,7 +2,7 @@
 
 A figure has one subplot for each panel, and one legend for all. Colours stay variables of the page (`var(--u0)`).
 `charts.js` replaces them by those of the light or dark scheme, places the subplots by the width of the page, and
-converts rates. What it needs for this is in the figure's `layout.meta`.
+converts rates. The data for this are in the figure's `layout.meta`.
 """
 
 import json
@@ -200,7 +200,7 @@ def _layout(chart: Chart) -> dict[str, Any]:
         if panel.band:
             low, high = panel.band
             layout["shapes"].append({"xref": f"{x} domain", "yref": y, "y0": low, "y1": high})
-        # What a reader can switch on an axis, and its range while it is linear.
+        # The choices for an axis, and its range on the linear scale.
         axes = {
             name: {"switchable": of.switchable, "rate": of.is_rate, "log": of.logarithmic, "range": [of.low, of.high]}
             for name, of in (("x", panel.x), ("y", panel.y))
