@@ -191,12 +191,11 @@ def test_flush_frames_that_are_redirected_to_the_other_sink_do_no_harm(tmp_path)
         assert counts.received.delay is not None
 
 
-@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
 @pytest.mark.parametrize(
-    ("uut", "places"),
+    ("uut", "places", "sink"),
     [
-        (DIFFERENT, {"forth": "bridge (nft drop rule)", "back": "bridge (nft drop rule)"}),
-        (ELSEWHERE, {"forth": "ingress NIC (nft drop rule)", "back": "egress NIC (nft drop rule)"}),
+        (DIFFERENT, {"forth": "bridge (nft drop rule)", "back": "bridge (nft drop rule)"}, "tcpdump"),
+        (ELSEWHERE, {"forth": "ingress NIC (nft drop rule)", "back": "egress NIC (nft drop rule)"}, "bpf"),
     ],
 )
 def test_each_direction_loses_what_it_is_to_where_it_is_to(uut, places, sink, tmp_path):
@@ -211,16 +210,14 @@ def test_each_direction_loses_what_it_is_to_where_it_is_to(uut, places, sink, tm
     assert placed == {name: {places[name]: frames} for name, frames in lost.items()}
 
 
-@pytest.mark.parametrize("streams", [("forth",), ("back",)])
-def test_one_way_alone_is_measured_as_well(streams, tmp_path):
-    result, counted = both_measured({"kind": "raw"}, profile(), tmp_path, streams)
-    (silent,) = {"forth", "back"} - set(streams)
-    assert_exact(result, dict.fromkeys(streams, 0), counted)
-    assert (counted[f"{silent}-in"], counted[f"{silent}-out"]) == (0, 0)
+def test_the_way_back_alone_is_measured_as_well(tmp_path):
+    """A campaign measures the way forth alone, below."""
+    result, counted = both_measured({"kind": "raw"}, profile(), tmp_path, ("back",))
+    assert_exact(result, {"back": 0}, counted)
+    assert (counted["forth-in"], counted["forth-out"]) == (0, 0)
 
 
-@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
-@pytest.mark.parametrize("load", ["2000fps", "max"])
+@pytest.mark.parametrize(("load", "sink"), [("2000fps", "tcpdump"), ("max", "bpf")])
 def test_sources_and_sinks_of_the_kernel_share_nics_with_rings_at_both_ends(load, sink, tmp_path, monkeypatch):
     """As with enough CPUs: both NICs of the UUT receive from rings, which live frames of XDP require."""
     monkeypatch.setattr(rings, "receiving_cpus", lambda streams, cpus: [(cpus[-1],)] * streams)
@@ -275,13 +272,3 @@ def test_a_campaign_of_one_way_and_both(tmp_path):
     assert all(verdict_of(row) == "valid" and row["received_frames"] == row["sent_frames"] == "600" for row in found)
     page = (tmp_path / "r" / "report.html").read_text()
     assert "back, reverse of forth" in with_all_views(page)
-
-
-def test_the_self_test_drops_something_else_of_ways_back(tmp_path):
-    netbench("selftest", "netns-both", "--frames", "2000", "-o", tmp_path / "self", timeout_s=300)
-    found = json.loads((tmp_path / "self" / "selftest.json").read_text())["checks"]
-    (apart,) = (check for check in found if check["name"].startswith("exact drop, another way back"))
-    assert apart["truth"] == "140 lost at IP layer, 32 lost at ingress NIC"
-    assert (apart["measured"], apart["error"]) == ("172 lost at IP layer, ingress NIC", "0 frames")
-    (without,) = (check for check in found if check["name"].startswith("sinks see everything: 2 at once"))
-    assert without["passed"], "both over one link: source and sink at each end"
