@@ -73,19 +73,31 @@ def test_every_scenario_of_the_paper(results):
         assert (float(row["cpu_load_s"] or 0) > 0) is busy, row
         assert float(row["cpu_machine_s"]) > 0
     assert len({row["lifetime"] for row in found.values()}) == 1, "all scenarios are measured on one boot"
+    campaign = ResultDirectory(results).results()
+    for trial in campaign.wanted_trials:
+        assert_counted_as_by_nics(trial)
+        assert (trial.machine_cpu_s or 0) > 0
     assert found["cpu-heavy", ""]["activity"] == "second: stress-ng --cpu 8 --vm 4"
     light, heavy = (float(found[name, ""]["cpu_load_s"]) for name in ("cpu-light", "cpu-heavy"))
     assert heavy > 0 < light
-    [maximum] = ResultDirectory(results).results().maxima
+    [maximum] = campaign.maxima
     for share in (50, 95):
         intended = float(found[f"network-{share}", "second"]["intended_fps"])
         assert intended == pytest.approx(maximum.fps * share / 100)
     assert loads() == []
 
 
+def assert_counted_as_by_nics(trial):
+    """Assert that the NICs of both sides have counted the frames sent and received."""
+    for counts in (*trial.streams, *(counts for neighbour in trial.neighbours for counts in neighbour.streams)):
+        nics = {(counter.point, counter.counter): counter.grew for counter in counts.counters}
+        assert nics["source NIC", "tx"] == nics["ingress NIC", "rx"] == counts.sent.frames
+        assert nics["egress NIC", "tx"] == nics["sink NIC", "rx"] == counts.received.frames
+
+
 def test_a_share_is_of_the_true_limit_though_the_list_of_loads_ends_far_below(results, start):
     """Even though the search for it was killed in the middle and resumed."""
-    wanted = (*settings(maxima__duration="1s", retries=3), "--scenario", "network-*")
+    wanted = (*settings(maxima__duration="500ms", maxima__duration_sum="1500ms", retries=3), "--scenario", "network-*")
     campaign = start(*RUN, "-o", results, *wanted)
     wait_for(lambda: results.exists() and stored(results) >= 4, 60)
     campaign.send_signal(signal.SIGKILL)
@@ -134,9 +146,9 @@ def test_a_list_of_loads_that_ends_below_the_limit_has_no_maximum(results):
 
 def test_a_load_that_dies_costs_an_attempt_at_its_trial_and_no_other(results, start):
     computing = ("--scenario", "dedicated", "--scenario", "cpu-*")
-    campaign = start(*RUN, "-o", results, *settings(duration="2s", retries=1), *computing)
+    campaign = start(*RUN, "-o", results, *settings(duration="1s", retries=1), *computing)
     wait_for(lambda: len(loads()) == 2, 60)  # the one worker of cpu-light, and its parent
-    time.sleep(1)  # the trial sends for two
+    time.sleep(0.4)  # the trial sends for a second
     os.kill(loads()[-1], signal.SIGKILL)
     assert campaign.wait(timeout=120) == 0, campaign.communicate()
     assert {row["scenario"]: (verdict_of(row), row["attempt"]) for row in rows(results)} == {
@@ -153,7 +165,7 @@ def test_a_load_that_dies_costs_an_attempt_at_its_trial_and_no_other(results, st
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_under_load_nothing_is_left_and_it_goes_on_later(results, start, how):
     two = ("--scenario", "dedicated", "--scenario", "cpu-heavy")
-    campaign = start(*RUN, "-o", results, *settings(duration="2s"), *two)
+    campaign = start(*RUN, "-o", results, *settings(duration="1s"), *two)
     wait_for(lambda: len(loads()) >= 13, 60)  # 8 + 4 workers and the parent, with children of the memory workers
     campaign.send_signal(how)
     assert campaign.wait(timeout=60) == (130 if how == signal.SIGINT else -signal.SIGKILL)
