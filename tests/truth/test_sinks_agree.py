@@ -33,7 +33,7 @@ from tests.unit.inputs import topology
 
 pytestmark = pytest.mark.root
 
-FRAMES = 4000
+FRAMES = 2000
 IP, UDP, HEADER = 14, 34, 42
 PATH = stream_paths(topology(1))[0]
 USUAL = Stamps(first_sequence=0)
@@ -44,7 +44,8 @@ OF_EACH = dict.fromkeys(("first_ns", "last_ns", "window", "delay", "ipdv", "cloc
 PERCENTILES = ("median_ns", "p90_ns", "p99_ns", "p999_ns")
 
 # The hook used at a NIC by its number of receive queues; native XDP needs as many as its peer's two send queues.
-HOOKS = {"tcx ingress": ("tcx", 2), "xdp, native": ("xdp", 2), "xdp, generic": ("xdp", 1)}
+TCX, NATIVE, GENERIC = "tcx ingress", "xdp, native", "xdp, generic"
+HOOKS = {TCX: ("tcx", 2), NATIVE: ("xdp", 2), GENERIC: ("xdp", 1)}
 
 
 class Wired(NamespaceHost):
@@ -67,7 +68,7 @@ class Far(Wired):
         raise AssertionError(f"nothing here needs {package}")
 
 
-@pytest.fixture(params=HOOKS)
+@pytest.fixture
 def host(request):
     """A namespace with the veth pairs tx0–rx0, for tcpdump, and tx1–rx1, which send nothing by themselves."""
     name, (wanted, queues) = f"nbt-sinks-{os.getpid()}", HOOKS[request.param]
@@ -232,7 +233,13 @@ def odd_frames(trial):
 
 
 @pytest.mark.parametrize(
-    ("frame_size", "far"), [(64, False), (65, False), (128, True), *((size, False) for size in (512, 1518, 3524, 9018))]
+    ("host", "frame_size", "far"),
+    [
+        *((TCX, size, size == 128) for size in (64, 65, 128, 1518, 9018)),
+        *((NATIVE, size, False) for size in (64, 512, 3524, 9018)),
+        *((GENERIC, size, False) for size in (65, 1518, 3524, 9018)),
+    ],
+    indirect=["host"],
 )
 def test_both_count_the_same(host, tmp_path, frame_size, far):
     with Trial(host, tmp_path, frame_size=frame_size, far=far) as trial:
@@ -250,19 +257,27 @@ def test_both_count_the_same(host, tmp_path, frame_size, far):
     assert ours.matched == ours.frames + ours.duplicates + ours.foreign + ours.late + ours.control
 
 
+STAMPS = {
+    "usual": USUAL,
+    "beyond 32 bits": Stamps(first_sequence=2**32 - 1500),
+    "early stamps": Stamps(stamped_early=True, first_sequence=1),
+    "no stamps": Stamps(stamped=False, first_sequence=1),
+    "unknown numbers": Stamps(first_sequence=None),
+}
+
+
 @pytest.mark.parametrize(
-    "stamps",
+    ("host", "kind"),
     [
-        USUAL,
-        Stamps(first_sequence=2**32 - 1500),
-        Stamps(stamped_early=True, first_sequence=1),
-        Stamps(stamped=False, first_sequence=1),
-        Stamps(first_sequence=None),
+        *((TCX, kind) for kind in STAMPS),
+        *((NATIVE, kind) for kind in ("usual", "beyond 32 bits")),
+        *((GENERIC, kind) for kind in ("usual", "no stamps")),
     ],
-    ids=["usual", "beyond 32 bits", "early stamps", "no stamps", "unknown numbers"],
+    indirect=["host"],
 )
-def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_moments(host, tmp_path, stamps):
+def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_moments(host, tmp_path, kind):
     """With the program's own capture of all frames, which has the times that it counted with."""
+    stamps = STAMPS[kind]
     with Trial(host, tmp_path, stamps=stamps, keep=True) as trial:
         first = stamps.first_sequence or 0
         for number in impaired(range(first, first + FRAMES), 5):
@@ -285,7 +300,11 @@ def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_m
     assert ours.window is not None
 
 
-@pytest.mark.parametrize("protocol", [0x8100, 0x88A8])
+@pytest.mark.parametrize(
+    ("host", "protocol"),
+    [(TCX, 0x8100), (TCX, 0x88A8), (NATIVE, 0x8100), (GENERIC, 0x88A8)],
+    indirect=["host"],
+)
 def test_a_tag_that_the_kernel_keeps_beside_the_frame_is_seen(host, tmp_path, protocol):
     """Bridges and VLAN interfaces add it; here a program of five instructions at the egress does."""
     move, call, leave, push, goes_on, egress = 0xB7, 0x85, 0x95, 18, -1, 47  # linux/bpf.h
@@ -307,11 +326,12 @@ def test_a_tag_that_the_kernel_keeps_beside_the_frame_is_seen(host, tmp_path, pr
     assert [(received.frames, received.foreign) for received in report] == [(2, 1)] * 2
 
 
+@pytest.mark.parametrize("host", HOOKS, indirect=True)
 def test_several_cpus_count_no_frame_twice_and_forget_none(host, tmp_path):
     """Two senders with frames of many flows, spread over all CPUs; their order is undefined."""
     for number in range(2):
         host.write(f"/sys/class/net/rx{number}/queues/rx-0/rps_cpus", f"{(1 << (os.cpu_count() or 1)) - 1:x}")
-    with Trial(host, tmp_path, frames=20_000) as trial:
+    with Trial(host, tmp_path, frames=8_000) as trial:
 
         def send(numbers):
             for number in numbers:
@@ -319,13 +339,13 @@ def test_several_cpus_count_no_frame_twice_and_forget_none(host, tmp_path):
                 struct.pack_into("!H", frame, UDP, number % 60_000)
                 trial.send(frame)
 
-        order = impaired(range(20_000), 9)
+        order = impaired(range(8_000), 9)
         threads = [threading.Thread(target=send, args=(order[half::2],)) for half in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        theirs, ours = trial.received(20_000)
+        theirs, ours = trial.received(8_000)
     of_order = {"reordered": None, "reordering_extent": None}
     assert replace(theirs, **OF_EACH, **of_order, counted_by="") == replace(ours, **OF_EACH, **of_order, counted_by="")
     assert ours.frames == len(set(order))
