@@ -151,8 +151,8 @@ class Capture:
         self._process = lab.spawn(["tcpdump", *options.split()])
         assert "listening on" in self._process.stderr.readline()
 
-    def stop(self, frames: int, frame_size: int) -> Captured:
-        """Wait until the file contains `frames` frames, then stop."""
+    def stop(self, frames: int, frame_size: float) -> Captured:
+        """Wait until the file contains `frames` frames of this size, or of this mean size, then stop."""
         expected_bytes = 24 + frames * (16 + min(SNAP_BYTES, frame_size - 4))
         wait_until(lambda: self._path.stat().st_size >= expected_bytes, 10)
         self._process.send_signal(signal.SIGINT)
@@ -173,7 +173,7 @@ class Capture:
 
 
 @of_both_kinds
-@pytest.mark.parametrize(("frame_size", "flows"), [(64, 1), (65, 300), (500, 1), (1518, 1)])
+@pytest.mark.parametrize(("frame_size", "flows"), [(64, 1), (65, 300), (1518, 1)])
 def test_a_paced_trial_sends_every_frame_once_and_frame_i_in_flow_i_mod_flows(
     lab, opened, tmp_path, frame_size, flows, kind
 ):
@@ -181,35 +181,35 @@ def test_a_paced_trial_sends_every_frame_once_and_frame_i_in_flow_i_mod_flows(
     capture = Capture(lab, tmp_path / "rx0.pcap")
     packets, octets = lab.tx("packets"), lab.tx("bytes")
 
-    sent = run(source, traffic(20_000.0, 0.5, frame_size, flows))
+    sent = run(source, traffic(20_000.0, 0.2, frame_size, flows))
 
-    assert (sent.frames, sent.errors, sent.error) == (10_000, 0, "")
-    assert lab.tx("packets") - packets == 10_000
-    assert lab.tx("bytes") - octets == 10_000 * (frame_size - 4)
-    captured = capture.stop(10_000, frame_size)
-    assert captured.sequences == list(range(10_000))
+    assert (sent.frames, sent.errors, sent.error) == (4_000, 0, "")
+    assert lab.tx("packets") - packets == 4_000
+    assert lab.tx("bytes") - octets == 4_000 * (frame_size - 4)
+    captured = capture.stop(4_000, frame_size)
+    assert captured.sequences == list(range(4_000))
     assert captured.lengths == {frame_size - 4}
     assert captured.send_us == sorted(captured.send_us)
     assert captured.send_us[0] == sent.first_ns // 1000
     assert captured.send_us[-1] <= sent.last_ns // 1000
     expected = [tuple(pair) for pair in flow_ports(flows, 11).tolist()]
-    assert captured.ports == [expected[sequence % flows] for sequence in range(10_000)]
-    assert sent.duration_s >= 0.5  # 10,000 slots of 50 µs
-    assert 1 <= sent.max_burst_frames <= 10_000
+    assert captured.ports == [expected[sequence % flows] for sequence in range(4_000)]
+    assert sent.duration_s >= 0.2  # 4,000 slots of 50 µs
+    assert 1 <= sent.max_burst_frames <= 4_000
 
 
 @of_both_kinds
 def test_after_so_many_frames_the_rate_is_another_one(lab, opened, tmp_path, kind):
-    """20,000 frames/s for half a second, then 5,000, each frame when it is due."""
+    """20,000 frames/s for a quarter of a second, then 5,000, each frame when it is due."""
     source = opened(kind=kind)
     capture = Capture(lab, tmp_path / "rx0.pcap")
-    sent = run(source, replace(traffic(12_500.0, 1.0), first_fps=20_000.0, first_s=0.5))
-    assert (sent.frames, sent.error) == (12_500, "")
-    assert sent.duration_s >= 1.0
-    captured = capture.stop(12_500, 64)
-    assert captured.sequences == list(range(12_500))
+    sent = run(source, replace(traffic(12_500.0, 0.5), first_fps=20_000.0, first_s=0.25))
+    assert (sent.frames, sent.error) == (6_250, "")
+    assert sent.duration_s >= 0.5
+    captured = capture.stop(6_250, 64)
+    assert captured.sequences == list(range(6_250))
     # A frame is early only within its block of 50 µs, and at most as late as the source reports.
-    due_us = [50 * place for place in range(10_000)] + [500_000 + 200 * place for place in range(2_500)]
+    due_us = [50 * place for place in range(5_000)] + [250_000 + 200 * place for place in range(1_250)]
     begin_us, late_us = captured.send_us[0], 1e6 * sent.max_lateness_s
     after_us = [at - begin_us - due for at, due in zip(captured.send_us, due_us, strict=True)]
     assert min(after_us) >= -late_us - 100, "the first may have been late itself"
@@ -233,14 +233,14 @@ def test_as_fast_as_it_can_is_a_complete_sequence_too(lab, opened, tmp_path, thr
 def test_two_threads_share_one_paced_sequence(lab, opened, tmp_path):
     source = opened(threads=2)
     capture = Capture(lab, tmp_path / "rx0.pcap")
-    sent = run(source, traffic(40_000.0, 0.5, flows=3))
-    assert (sent.frames, sent.error) == (20_000, "")
-    captured = capture.stop(20_000, 64)
+    sent = run(source, traffic(40_000.0, 0.2, flows=3))
+    assert (sent.frames, sent.error) == (8_000, "")
+    captured = capture.stop(8_000, 64)
     in_order = sorted(zip(captured.sequences, captured.send_us, captured.ports, strict=True))
-    assert [sequence for sequence, _, _ in in_order] == list(range(20_000))
+    assert [sequence for sequence, _, _ in in_order] == list(range(8_000))
     assert [send_us for _, send_us, _ in in_order] == sorted(captured.send_us)
     flows = [tuple(pair) for pair in flow_ports(3, 11).tolist()]
-    assert [ports for _, _, ports in in_order] == [flows[sequence % 3] for sequence in range(20_000)]
+    assert [ports for _, _, ports in in_order] == [flows[sequence % 3] for sequence in range(8_000)]
 
 
 @of_both_kinds
@@ -340,7 +340,7 @@ def test_a_killed_worker_is_an_error_of_the_trial_and_of_the_next(lab, opened, k
 
 
 @of_both_kinds
-@pytest.mark.parametrize("fps", [None, 1_000_000.0, 10_000.0, 2.0])
+@pytest.mark.parametrize("fps", [None, 2.0])
 def test_a_trial_that_takes_too_long_is_stopped_with_what_it_sent(lab, opened, fps, kind):
     source = opened(kind=kind)
     packets = lab.tx("packets")
@@ -353,7 +353,7 @@ def test_a_trial_that_takes_too_long_is_stopped_with_what_it_sent(lab, opened, f
 
 @of_both_kinds
 @pytest.mark.parametrize("way", ["close", "terminate"])
-@pytest.mark.parametrize("fps", [None, 10_000.0, 0.01])
+@pytest.mark.parametrize("fps", [None, 0.01])
 def test_nothing_is_sent_after_the_end_of_a_source(lab, opened, fps, way, kind):
     source = opened(kind=kind)
     begin(lab, source, traffic(fps, 600.0))

@@ -5,7 +5,7 @@ from collections import Counter
 
 import dpkt
 import pytest
-from scapy.layers.inet import IP, UDP
+from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
 
 from netbench.model.frame_mix import IMIX, FrameSize
@@ -39,7 +39,7 @@ def counted_by_length(lab) -> dict[int, int]:
 
 
 @of_both_kinds
-@pytest.mark.parametrize("mix", [IMIX, LONG, FrameSize("two", (1518, 64))], ids=str)
+@pytest.mark.parametrize("mix", [IMIX, LONG], ids=str)
 def test_every_frame_has_the_size_of_its_number_and_the_kernel_counts_as_many(
     lab, opened, tmp_path, monkeypatch, kind, mix
 ):
@@ -47,20 +47,21 @@ def test_every_frame_has_the_size_of_its_number_and_the_kernel_counts_as_many(
     source = opened(kind=kind)
     count_by_length(lab, mix)
     capture = Capture(lab, tmp_path / "rx0.pcap")
-    frames = 2003
+    frames = 1003
+    sizes = [mix.genome[number % len(mix.genome)] for number in range(frames)]
 
     sent = run(source, traffic(10_000.0, frames / 10_000, mix, 3))
 
     assert (sent.frames, sent.error) == (frames, "")
-    capture.stop(frames, mix.mean_bytes - 1)  # roughly: the rest is in the file once tcpdump has ended
+    capture.stop(frames, sum(sizes) / frames - 1e-6)  # less by what rounding may add
     with (tmp_path / "rx0.pcap").open("rb") as file:
         arrived = [frame for _, frame in dpkt.pcap.Reader(file)]
-    assert [len(frame) + 4 for frame in arrived] == [mix.genome[n % len(mix.genome)] for n in range(frames)]
+    assert [len(frame) + 4 for frame in arrived] == sizes
     assert counted_by_length(lab) == mix.frames_by_size(range(frames)) == dict(Counter(len(raw) + 4 for raw in arrived))
     for number, frame in enumerate(arrived):
         assert int.from_bytes(frame[46:50]) == number
-        packet = Ether(frame)
-        assert (packet[IP].len, packet[UDP].len) == (len(frame) - 14, len(frame) - 34)
+        ip_bytes, udp_bytes = int.from_bytes(frame[16:18]), int.from_bytes(frame[38:40])
+        assert (ip_bytes, udp_bytes) == (len(frame) - 14, len(frame) - 34)
         assert not any(frame[58:])
     sample = Ether(arrived[11])
     checksum = sample[IP].chksum
