@@ -80,7 +80,6 @@ FAULTS = {
     "the sink's NIC goes down": (down_and_up("sink", "nb-rx1"), "invalid", "link-down"),
     "the bridge is removed": (without_its_bridge, "invalid", "link-changed"),
     "tcpdump is ended by SIGINT": (signalled("sink", "tcpdump", signal.SIGINT), "invalid", "capture-failed"),
-    "tcpdump is ended by SIGTERM": (signalled("sink", "tcpdump", signal.SIGTERM), "invalid", "capture-failed"),
     "tcpdump is killed": (signalled("sink", "tcpdump", signal.SIGKILL), "invalid", "capture-failed"),
     "the generator is killed": (signalled("source", "afpacket", signal.SIGKILL), "invalid", "generator-failed"),
     # The kernel's buffer and the generator's own process compensate for these.
