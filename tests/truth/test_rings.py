@@ -14,12 +14,12 @@ LOADS = "20000fps,max"
 
 
 def test_what_a_ring_had_no_room_for_and_what_the_uut_dropped_are_reported_apart(tmp_path):
-    wanted = settings(frame_sizes="64,65,571,1518", loads=LOADS, repetitions=1, duration="300ms")
+    wanted = settings(frame_sizes="64,1518", loads=LOADS, repetitions=1, duration="300ms")
     more = [*settings(generator="afpacket", drain_limit="1s"), *PATIENT]
     done = netbench("run", "netns", "quick", "-o", tmp_path / "o", "--uut", "drops-7-of-100", *wanted, *more)
     assert done.returncode == 0, done.stderr
     found, overflows = rows(tmp_path / "o"), 0
-    assert len(found) == 8
+    assert len(found) == 4
     for row in found:
         sent, received = int(row["sent_frames"]), int(row["received_frames"])
         full = int(match[1]) if (match := RING.search(row["lost_at"])) else 0
