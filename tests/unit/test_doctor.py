@@ -145,13 +145,8 @@ def test_a_port_in_use_is_missing_with_the_reason():
     [
         (["debian"], "iproute2", "apt-get install iproute2"),
         (["ubuntu", "debian"], "nftables", "apt-get install nftables"),
-        (["fedora"], "iproute2", "dnf install iproute"),
-        (["rocky", "rhel", "centos", "fedora"], "ethtool", "dnf install ethtool"),
-        (["opensuse-leap", "suse", "opensuse"], "iproute2", "zypper install iproute2"),
-        (["arch"], "util-linux", "pacman -S util-linux"),
-        (["arch"], "python3-numpy", "pacman -S python-numpy"),
-        (["alpine"], "python3-numpy", "apk add py3-numpy"),
-        ([], "tcpdump", "install tcpdump with the package manager of this system"),
+        (["fedora"], "iproute2", "install iproute2 (as Debian names it) with the package manager of this system"),
+        ([], "tcpdump", "install tcpdump (as Debian names it) with the package manager of this system"),
     ],
 )
 def test_the_command_that_installs_a_package(distribution, package, command):
@@ -162,11 +157,8 @@ def test_the_command_that_installs_a_package(distribution, package, command):
     ("distribution", "command"),
     [
         (["debian"], "DEBIAN_FRONTEND=noninteractive apt-get install -y iproute2 python3-numpy"),
-        (["fedora"], "dnf install -y iproute python3-numpy"),
-        (["opensuse-leap", "suse"], "zypper --non-interactive install iproute2 python3-numpy"),
-        (["arch"], "pacman -S --noconfirm iproute2 python-numpy"),
-        (["alpine"], "apk add iproute2 py3-numpy"),
-        (["plan9"], ""),
+        (["ubuntu", "debian"], "DEBIAN_FRONTEND=noninteractive apt-get install -y iproute2 python3-numpy"),
+        (["fedora"], ""),
     ],
 )
 def test_the_command_that_installs_packages_where_no_one_can_answer(distribution, command):

@@ -31,28 +31,6 @@ _CLOCK_SYSFS = Path("/sys/devices/system/clocksource/clocksource0")
 _SLOW_CLOCKS = ("acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies")
 _SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _REAL_NICS = "testbeds of real NICs"
-_INSTALL = {
-    "debian": "apt-get install",
-    "fedora": "dnf install",
-    "rhel": "dnf install",
-    "suse": "zypper install",
-    "opensuse": "zypper install",
-    "arch": "pacman -S",
-    "alpine": "apk add",
-}
-_OTHER_NAMES = {
-    ("dnf install", "iproute2"): "iproute",
-    ("pacman -S", "python3"): "python",
-    ("pacman -S", "python3-numpy"): "python-numpy",
-    ("apk add", "python3-numpy"): "py3-numpy",
-}
-# Commands that do not prompt, for runs without a user.
-_UNATTENDED = {
-    "apt-get install": "DEBIAN_FRONTEND=noninteractive apt-get install -y",
-    "dnf install": "dnf install -y",
-    "zypper install": "zypper --non-interactive install",
-    "pacman -S": "pacman -S --noconfirm",
-}
 
 
 class Status(StrEnum):
@@ -110,24 +88,20 @@ def check_tool(tool: Tool, which: Which, euid: int, *, needed: bool = True) -> H
 
 
 def install_command(packages: str, distribution: Iterable[str] | None = None) -> str:
-    """Return how to install packages, given by their names in Debian: a command, or a sentence if it is unknown.
+    """Return how to install packages, given by their names in Debian: a command on Debian, elsewhere a sentence.
 
-    `distribution` is the ID and ID_LIKE of os-release(5), nearest first; None: that of this machine.
+    `distribution` is the ID and ID_LIKE of os-release(5); None: that of this machine.
     """
-    if command := _installer(distribution_ids() if distribution is None else distribution):
-        return f"{command} {_OTHER_NAMES.get((command, packages), packages)}"
-    return f"install {packages} with the package manager of this system"
+    if "debian" in (distribution_ids() if distribution is None else distribution):
+        return f"apt-get install {packages}"
+    return f"install {packages} (as Debian names it) with the package manager of this system"
 
 
 def unattended_install(packages: Collection[str], distribution: Iterable[str]) -> str:
-    """Return the command that installs the packages without prompts; empty for no packages or an unknown installer."""
-    command = _installer(distribution) if packages else ""
-    names = [_OTHER_NAMES.get((command, package), package) for package in packages]
-    return f"{_UNATTENDED.get(command, command)} {shlex.join(names)}" if command else ""
-
-
-def _installer(distribution: Iterable[str]) -> str:
-    return next((_INSTALL[name] for name in distribution if name in _INSTALL), "")
+    """Return the command that installs the packages without prompts; empty for no packages or outside Debian."""
+    if not packages or "debian" not in distribution:
+        return ""
+    return f"DEBIAN_FRONTEND=noninteractive apt-get install -y {shlex.join(packages)}"
 
 
 def distribution_ids() -> list[str]:
