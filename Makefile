@@ -4,6 +4,8 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 # A root shell opened with plain `su` lacks the directories where ip, nft and ethtool live.
 export PATH := $(PATH):/usr/sbin:/sbin
+# Else each of the thousands of processes that tests start would compile netbench anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # COMMAND:PACKAGE of Debian. netbench/testbed/doctor/requirements.py and the plug-ins list the requirements of netbench.
 NEEDED = $(PYTHON) -m netbench.testbed.doctor.requirements
