@@ -89,7 +89,7 @@ def test_a_campaign_does_not_need_a_reader(results, gone):
 def test_two_at_once_both_say_so_and_a_third_waits_until_they_have_ended(start, tmp_path):
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
     bridge = ["--uut", "bridge", *FEW]
-    one = start("run", "netns", "quick", "-o", first, *bridge, *settings(repetitions=11, duration="2500ms"))
+    one = start("run", "netns", "quick", "-o", first, *bridge, *settings(repetitions=20, duration="1s"))
     wait_for(lambda: stored(first) >= 1)
     other = start("run", "netns-3", "quick", "-o", second, *bridge, *settings(repetitions=1, streams=1))
     wait_for(lambda: stored(second) >= 1, 60)
