@@ -1,17 +1,20 @@
 """The contract of every driver of guests. To check a new one, derive from `VmmContract` in a test module.
 
 It needs root: guests forward real frames between the namespaces of a testbed, which is looked at afterwards for what
-they left behind. As few are started as will do: those of some VMMs take minutes.
+they left behind. As few are started as will do: those of some VMMs take minutes. What is particular to a driver is
+checked with the same guests, in `check_first` and `check_second`.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.clock import wait_until
 from netbench.model.paths import StreamPath
-from netbench.uut.base import ActiveGuest, Assignment
+from netbench.model.topology_specs import CpuShares
+from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
 from tests.netns.yard import FRAMES, Yard, assert_declared, fresh_yard
@@ -27,10 +30,22 @@ class VmmContract:
     """
 
     no_answers = ""
+    second_shares: CpuShares = EVERYTHING
+    """The CPU shares of the second guest."""
 
     def vmm(self) -> Vmm:
         """A driver whose guests can run here."""
         raise NotImplementedError
+
+    def second(self) -> Vmm:
+        """The driver of the second guest, with other options where these are to be checked, too."""
+        return self.vmm()
+
+    def check_first(self, yard: Yard, active: ActiveGuest, captures: Path) -> None:
+        """Check what is particular to the driver with the first guest, while it is alone."""
+
+    def check_second(self, yard: Yard, active: ActiveGuest, captures: Path) -> None:
+        """The same with the second guest, beside the first. It may end the guest."""
 
     def broken(self) -> Vmm:
         """A driver whose guests cannot start."""
@@ -53,7 +68,7 @@ class VmmContract:
         assert any(vars(type(step)).get("spec") for step in plan.steps), "one of them starts the guest"
 
     def test_guests_side_by_side_forward_and_count_are_ended_once_again_started_anew_and_missed_when_they_die(
-        self, yard: Yard
+        self, yard: Yard, tmp_path: Path
     ) -> None:
         """A name is used by one guest only, and the end of the other does not affect it. Two boots in all."""
         self._need_answers("forwarding, commands inside, counters, CPU times, facts, and that a death shows in these")
@@ -63,8 +78,10 @@ class VmmContract:
         assert yard.left() == []
         with yard.uut(Guest(self.vmm()), "g", (one,)) as first:
             self._forwards_runs_commands_and_counts(yard, first, one)
-            with yard.uut(Guest(self.vmm()), "g.second", (other,)) as second:
+            self.check_first(yard, first, tmp_path)
+            with yard.uut(Guest(self.second()), "g.second", (other,), self.second_shares) as second:
                 assert (yard.forwarded(first, one), yard.forwarded(second, other)) == (FRAMES, FRAMES)
+                self.check_second(yard, second, tmp_path)
                 second.uut.destroy()
                 second.uut.destroy()
                 assert yard.forwarded(first, one) == FRAMES

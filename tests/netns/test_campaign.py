@@ -51,36 +51,38 @@ def test_a_campaign_from_one_command(results):
 
 
 @pytest.mark.parametrize(
-    ("generator", "sink", "sizes"),
-    [("afpacket", "tcpdump", "1519,9018"), ("afpacket", "bpf", "1519,9018"), ("xdp", "bpf", "1519,3412")],
+    ("generator", "sink", "sizes", "uuts"),
+    [
+        ("afpacket", "tcpdump", "1519,9018", ["bridge", "drops-7-of-100", "route"]),
+        ("afpacket", "bpf", "9018", ["drops-7-of-100"]),
+        ("xdp", "bpf", "3412", ["drops-7-of-100"]),
+    ],
 )
-def test_frames_larger_than_usual_where_the_links_take_them(results, generator, sink, sizes):
+def test_frames_larger_than_usual_where_the_links_take_them(results, generator, sink, sizes, uuts):
     wide = settings(topology__links__0__mtu=9000, topology__links__1__mtu=9000, generator=generator, sink=sink)
-    done = netbench("run", "netns", "quick", "-o", results, *FEW, *wide, *settings(frame_sizes=sizes))
+    chosen = [word for uut in uuts for word in ("--uut", uut)]
+    done = netbench("run", "netns", "quick", "-o", results, *chosen, *FEW, *wide, *settings(frame_sizes=sizes))
     assert done.returncode == 0, done.stderr
     found = sorted(
         (row["uut"], int(row["frame_size"]), row["received_frames"], row["lost_at"]) for row in rows(results)
     )
     lost = {"drops-7-of-100": ("186", "bridge (nft drop rule)=14")}
     assert found == [
-        (uut, int(size), *lost.get(uut, (str(FEW_FRAMES), "")))
-        for uut in ("bridge", "drops-7-of-100", "route")
-        for size in sizes.split(",")
+        (uut, int(size), *lost.get(uut, (str(FEW_FRAMES), ""))) for uut in uuts for size in sizes.split(",")
     ]
 
 
 @pytest.mark.parametrize("gone", ["| head -n 1", ">/dev/full", ">&- 2>&-"])
 def test_a_campaign_does_not_need_a_reader(results, gone):
     """It continues to measure, stores everything, and exits with the right code."""
-    command = shlex.join(
-        [sys.executable, "-m", "netbench", "run", "netns", "quick", "-o", str(results), "--strict", *FEW]
-    )
+    drops = ["--uut", "drops-7-of-100", "-o", str(results)]
+    command = shlex.join([sys.executable, "-m", "netbench", "run", "netns", "quick", *drops, "--strict", *FEW])
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} {gone}"], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
-    # The verdicts are not checked: a pause of 10 ms makes so short a trial suspicious.
-    assert sorted(row["received_frames"] for row in rows(results)) == ["186", "200", "200"]
+    # The verdict is not checked: a pause of 10 ms makes so short a trial suspicious.
+    assert [row["received_frames"] for row in rows(results)] == ["186"]
     assert (results / "report.html").stat().st_size > 10_000
 
 
@@ -101,8 +103,22 @@ def test_two_at_once_both_say_so_and_a_third_waits_until_they_have_ended(start, 
     assert "other-campaign" not in waited.stdout
 
 
-def test_three_streams_at_once(results):
-    chosen = [*FEW, *settings(streams="1,2,3")]
+def test_two_at_once_do_not_disturb_each_other(results, tmp_path, start):
+    first = start("run", "netns", "quick", "-o", results, "--uut", "bridge", *SIX, *settings(duration="2500ms"))
+    wait_for(lambda: stored(results) >= 1)
+    second = netbench("run", "netns", "quick", "-o", tmp_path / "second", *FEW)
+    assert second.returncode == 3
+    assert f"netbench with process id {first.pid} has locked" in second.stderr
+    assert not (tmp_path / "second").exists()
+    assert netbench("resume", results).returncode in (3, 4)
+    assert netbench("clean").stdout == "nothing to clean up\n"
+    first.communicate(timeout=60)
+    assert first.returncode == 0
+    assert len(rows(results)) == 6
+
+
+def test_three_streams_at_once_whose_captures_are_kept_when_asked_for(results):
+    chosen = [*FEW, *settings(streams="1,2,3", keep_captures="all")]
     done = netbench("run", "netns-3", "quick", "-o", results, "--uut", "bridge", *chosen)
     assert done.returncode == 0, done.stderr
     found = rows(results)
@@ -110,13 +126,9 @@ def test_three_streams_at_once(results):
         (str(many), f"s{number}") for many in (1, 2, 3) for number in range(1, many + 1)
     ]
     assert {(row["sent_frames"], row["received_frames"], verdict_of(row)) for row in found} == {("200", "200", "valid")}
-
-
-def test_captures_are_kept_when_asked_for(results):
-    done = netbench("run", "netns", "quick", "-o", results, "--uut", "bridge", *FEW, *settings(keep_captures="all"))
-    assert done.returncode == 0, done.stderr
-    (capture,) = (results / "captures").iterdir()
-    answer = json.loads(netbench("analyze", capture, "--json").stdout)
+    captures = list((results / "captures").iterdir())
+    assert len(captures) == len(found)
+    answer = json.loads(netbench("analyze", captures[0], "--json").stdout)
     assert [stream["received_frames"] for stream in answer["streams"]] == [FEW_FRAMES]
 
 
@@ -141,29 +153,39 @@ def test_a_drop_rule_from_outside_is_reported_exactly(results, start):
     assert found[-1]["lost_at"] == "bridge (nft bridge outside forward rule 2)=80"
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
-def test_stopping_keeps_what_was_measured(results, how, start):
-    campaign = start("run", "netns", "quick", "-o", results, *FEW, *settings(repetitions=3))
-    wait_for(lambda: stored(results) >= 3)
-    campaign.send_signal(how)
-    _, err = campaign.communicate(timeout=20)
-    assert campaign.returncode == 128 + how
-    assert f"netbench resume {results}" in err
-    assert not list(Path("/run/netns").glob("nb-netns-*"))
-    before = {row["trial"]: row["started_ns"] for row in rows(results)}
-    assert len(before) >= 3
+def test_stopping_by_any_signal_keeps_what_was_measured(results, start):
+    command = ("run", "netns", "quick", "-o", results, *FEW, *settings(repetitions=4))
+    before: dict[str, str] = {}
+    for how in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+        campaign = start(*command)
+        least = len(before) + 2
+        wait_for(lambda least=least: stored(results) >= least)
+        campaign.send_signal(how)
+        _, err = campaign.communicate(timeout=20)
+        assert campaign.returncode == 128 + how
+        assert f"netbench resume {results}" in err
+        assert not list(Path("/run/netns").glob("nb-netns-*"))
+        kept = _begun(results)
+        assert before.items() <= kept.items()
+        assert len(kept) >= least
+        command, before = ("resume", results), kept
     assert netbench("resume", results).returncode == 0
-    after = {row["trial"]: row["started_ns"] for row in rows(results)}
-    assert len(after) == len(rows(results)) == 9
+    after = _begun(results)
+    assert len(after) == len(rows(results)) == 12
     assert before.items() <= after.items()
+
+
+def _begun(results):
+    """When each trial that is stored was begun."""
+    return {row["trial"]: row["started_ns"] for row in rows(results)}
 
 
 def test_killed_at_random_moments_nothing_is_lost_or_measured_twice(results, start):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     moments = random.Random(seed)
-    command = ("run", "netns", "quick", "-o", results, *SIX)
-    for _ in range(6):
+    command = ("run", "netns", "quick", "-o", results, *FEW, *settings(repetitions=4))
+    for _ in range(5):
         campaign = start(*command)
         time.sleep(moments.uniform(0.3, 2.5))
         campaign.kill()
@@ -174,23 +196,24 @@ def test_killed_at_random_moments_nothing_is_lost_or_measured_twice(results, sta
     assert done.returncode == 0, done.stderr
     if (results / "manifest.json").exists():
         found = rows(results)
-        assert len(found) == 18
-        assert len({row["trial"] for row in found}) == 18
+        assert len(found) == 12
+        assert len({row["trial"] for row in found}) == 12
         assert {row["sent_frames"] for row in found} == {str(FEW_FRAMES)}
 
 
-def test_boots_are_warmed_up_and_so_is_the_one_that_goes_on_after_a_kill(results, start):
+def test_boots_are_warmed_up_and_so_is_the_one_that_goes_on_after_a_kill_and_a_clean_up(results, start):
     """On real traffic: at the highest load, stored apart, on each boot; and what is killed in between goes on."""
     more = settings(repetitions=2, loads="1000fps,2000fps", warm_up_trials=2)
-    campaign = start("run", "netns", "quick", "-o", results, *FEW, *more)
+    campaign = start("run", "netns", "quick", "-o", results, "--uut", "bridge", *FEW, *more)
     wait_for(lambda: '"warm-up-trial-stored"' in _events(results))
     campaign.kill()
     campaign.communicate(timeout=20)
+    _clean_undoes_what_a_killed_run_left()
     done = netbench("resume", results)
     assert done.returncode == 0, done.stderr
     assert "made to warm up, and part of no number: " in done.stdout
     found = rows(results)
-    assert len(found) == len({row["trial"] for row in found}) == 3 * 2 * 2
+    assert len(found) == len({row["trial"] for row in found}) == 2 * 2
     assert {row["warm_up_trials"] for row in found} == {"2"}
     assert {row["warm_up_trial"] for row in found} == {""}
     apart = list(csv.DictReader(io.StringIO(netbench("export", results, "--warm-up-trials").stdout)))
@@ -205,16 +228,7 @@ def test_boots_are_warmed_up_and_so_is_the_one_that_goes_on_after_a_kill(results
     assert list((results / "captures").iterdir()) == []
 
 
-def _events(results):
-    log = results / "events.jsonl"
-    return log.read_text() if log.exists() else ""
-
-
-def test_clean_undoes_what_a_killed_run_left(results, start):
-    campaign = start("run", "netns", "quick", "-o", results, *SIX)
-    wait_for(lambda: stored(results) >= 1)
-    campaign.kill()
-    campaign.communicate(timeout=20)
+def _clean_undoes_what_a_killed_run_left():
     assert Path("/run/netns/nb-netns-uut").exists()
     output = netbench("clean", "--dry-run").stdout
     assert "would be undone: ip netns add nb-netns-uut" in output
@@ -223,18 +237,9 @@ def test_clean_undoes_what_a_killed_run_left(results, start):
     assert netbench("clean").stdout == "nothing to clean up\n"
 
 
-def test_two_at_once_do_not_disturb_each_other(results, tmp_path, start):
-    first = start("run", "netns", "quick", "-o", results, "--uut", "bridge", *SIX, *settings(duration="2500ms"))
-    wait_for(lambda: stored(results) >= 1)
-    second = netbench("run", "netns", "quick", "-o", tmp_path / "second", *FEW)
-    assert second.returncode == 3
-    assert f"netbench with process id {first.pid} has locked" in second.stderr
-    assert not (tmp_path / "second").exists()
-    assert netbench("resume", results).returncode in (3, 4)
-    assert netbench("clean").stdout == "nothing to clean up\n"
-    first.communicate(timeout=60)
-    assert first.returncode == 0
-    assert len(rows(results)) == 6
+def _events(results):
+    log = results / "events.jsonl"
+    return log.read_text() if log.exists() else ""
 
 
 @pytest.fixture

@@ -4,13 +4,15 @@ What its own code keeps is counted to the byte in tests/unit/test_campaign_memor
 """
 
 import subprocess
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from netbench.hosts.clock import wait_until
 from tests.commands import PATIENT, settings, start
-from tests.netns.watching import stored, wait_for
+from tests.netns.watching import stored
 
 pytestmark = pytest.mark.root
 
@@ -22,12 +24,16 @@ SHORT = {
     "loads": "1000fps",
     "retries": 0,
 }
-# It levels off once the sources' addresses, of which there are 252, come again: 2 MB in the first 150 trials, 0.3 MB in
-# the next 400. malloc may keep a freed window of the capture (4 MB, once for a thread) at any time, so that what
+# It levels off before the sources' addresses, of which there are 252, come again: 2 MB in the first 150 trials, 0.3 MB
+# in the next 400. malloc may keep a freed window of the capture (4 MB, once for a thread) at any time, so that what
 # grows by the trial is what grows in each of several stretches.
-WARM_UP, STRETCHES, TRIALS = 260, 4, 35
+WARM_UP, STRETCHES, TRIALS = 170, 4, 25
 # With unread answers of the kernel kept in memory, it was 60 kB a trial.
 MOST_KB_A_TRIAL = 8
+
+
+def has_stored(results: Path, trials: int) -> bool:
+    return stored(results) >= trials
 
 
 def held_kb(pid: int) -> int:
@@ -42,7 +48,7 @@ def test_a_controller_does_not_grow_with_its_campaign(results):
     seen = []
     try:
         for trials in looks:
-            wait_for(lambda trials=trials: stored(results) >= trials, timeout_s=240)
+            assert wait_until(partial(has_stored, results, trials), 240, every_s=0.1)
             seen.append((stored(results), held_kb(running.pid)))
     finally:
         running.terminate()

@@ -63,6 +63,7 @@ def test_rules_in_the_machine_itself_go_after_a_killed_run(results, tmp_path, st
 
 def test_a_source_that_was_held_up_is_not_silently_valid(results, start):
     campaign = start("run", "netns", "quick", "-o", results, *LONG, *settings(max_lateness="50ms"))
+    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
     wait_for(lambda: frames_sent() > 1000)
     (source,) = pids_in("nb-netns-source", "afpacket")
     os.kill(source, signal.SIGSTOP)

@@ -22,7 +22,9 @@ def events(results: Path) -> list[dict]:
 
 
 def stored(results: Path) -> int:
-    return sum(1 for event in events(results) if event["kind"] == "trial-stored")
+    """The number of stored trials, also of a long campaign in no time."""
+    log = results / "events.jsonl"
+    return log.read_text().count('"kind": "trial-stored"') if log.exists() else 0
 
 
 def pids_in(netns: str, word: str) -> list[int]:

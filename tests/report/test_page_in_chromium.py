@@ -66,9 +66,19 @@ def seen_in(
     browse: Browse, results: CampaignResults, tmp_path: Path, *arguments: str, choices: str = ""
 ) -> dict[str, Any]:
     """Open the report of some results with the probe in it; its console must be quiet."""
-    page = tmp_path / "probed.html"
+    return seen_on(browse, probed_page(results, tmp_path), *arguments, choices=choices)
+
+
+def probed_page(results: CampaignResults, directory: Path) -> Path:
+    """The report of some results with the probe in it."""
+    page = directory / "probed.html"
     write_report(results, page)
     page.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>"), encoding="utf-8")
+    return page
+
+
+def seen_on(browse: Browse, page: Path, *arguments: str, choices: str = "") -> dict[str, Any]:
+    """The findings of the probe on a page, whose console must be quiet."""
     result = browse(page.as_uri() + choices, "--dump-dom", *arguments)
     assert [line for line in result.stderr.splitlines() if "CONSOLE" in line] == []
     probe = re.search(r'<pre id="probe">(.+?)</pre>', result.stdout, re.S)
@@ -137,12 +147,18 @@ def _number(cell: str) -> str | float | None:
         return cell
 
 
+@pytest.fixture(scope="module")
+def whole_paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a campaign like the paper's."""
+    results = paper_campaign(emulated=("kvm", "xen"), mishaps=False, repetitions=2)
+    return probed_page(results, tmp_path_factory.mktemp("paper"))
+
+
 @pytest.mark.parametrize(("width", "columns"), [(420, 1), (1300, 2), (2000, 3)])
 def test_the_whole_paper_fits_any_width_without_texts_on_each_other(
-    browse: Browse, tmp_path: Path, width: int, columns: int
+    browse: Browse, whole_paper: Path, width: int, columns: int
 ) -> None:
-    results = paper_campaign(emulated=("kvm", "xen"), mishaps=False, repetitions=2)
-    seen = seen_in(browse, results, tmp_path, f"--window-size={width},4000")
+    seen = seen_on(browse, whole_paper, f"--window-size={width},4000")
     assert seen["overlaps"] + seen["overlapsAfter"] == []
     assert seen["columns"] >= columns
     # Headless Chromium has no window of less than 500 pixels.

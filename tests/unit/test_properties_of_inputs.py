@@ -94,6 +94,7 @@ def profiles(draw):
     }
 
 
+@settings(max_examples=30)
 @given(profiles())
 def test_a_profile_that_results_keep_reads_back_the_same(written):
     models = profile_kinds()

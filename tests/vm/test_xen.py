@@ -16,7 +16,6 @@ from netbench.model.verdict import ReasonKind
 from netbench.testbed.testbed import Testbed
 from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
-from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
 from netbench.vmm.xen.domain import parse_list
@@ -45,8 +44,15 @@ def domains(yard):
 
 
 class TestGuestsOfXen(VmmContract):
+    """All checks that a PV and a PVH domain will do for, because one takes more than a minute to boot."""
+
+    second_shares = CpuShares(weight=50, limit=0.5)
+
     def vmm(self) -> Vmm:
-        return Xen(XenOptions(mode="pv", boot_limit=BOOT_LIMIT))
+        return Xen(XenOptions(mode="pv", forward="route", boot_limit=BOOT_LIMIT))
+
+    def second(self) -> Vmm:
+        return Xen(XenOptions(mode="pvh", boot_limit=BOOT_LIMIT, pin=((1,),)))
 
     def broken(self) -> Vmm:
         return Xen(XenOptions(mode="pv", image="no-such-image"))
@@ -62,6 +68,25 @@ class TestGuestsOfXen(VmmContract):
         (name,) = domains(yard)
         yard.machine.host().run(["xl", "destroy", name])
 
+    def check_first(self, yard, active, captures):
+        assert active.ready.facts["mode"] == "pv"
+        with trials_with(yard, output()) as testbed:
+            losses_are_placed_to_the_frame(yard, testbed, active, captures)
+            what_dies_at_the_vif_of_a_domain_that_stands_still_is_lost_there(yard, testbed, active, captures)
+
+    def check_second(self, yard, active, captures):
+        facts = active.ready.facts
+        assert (facts["mode"], facts["nic_kind"], facts["pin"]) == ("pvh", "paravirtual", "1")
+        assert (facts["virtualisation"], facts["scheduler"]) == ("hardware-assisted", "credit2")
+        assert facts["xen"].startswith("4.17")
+        (name,) = [name for name in domains(yard) if name.endswith("second")]
+        xl = yard.machine.host()
+        shares = xl.run(["xl", "sched-credit2", "-d", name]).stdout.split()
+        assert shares[-2:] == ["128", "50"]
+        assert xl.run(["xl", "vcpu-list", name]).stdout.splitlines()[-1].split()[6] == "1"
+        assert name in xl.run(["xentop", "-b", "-f", "-i", "1"]).stdout
+        assert active.uut.memory_bytes() == 256 << 20
+
 
 def test_a_domain_that_never_becomes_ready_is_given_up_with_its_last_words(lab):
     with (
@@ -70,22 +95,6 @@ def test_a_domain_that_never_becomes_ready_is_given_up_with_its_last_words(lab):
     ):
         pytest.fail("it is up")
     assert not domains(lab)
-
-
-def test_a_pvh_domain_has_its_weight_its_cap_and_its_cpus(lab):
-    uut = Guest(Xen(XenOptions(mode="pvh", boot_limit=BOOT_LIMIT, pin=((1,),))))
-    with lab.uut(uut, "g", (lab.paths[0],), CpuShares((), 50, 0.5)) as active:
-        facts = active.ready.facts
-        assert (facts["mode"], facts["nic_kind"], facts["pin"]) == ("pvh", "paravirtual", "1")
-        assert (facts["virtualisation"], facts["scheduler"]) == ("hardware-assisted", "credit2")
-        assert facts["xen"].startswith("4.17")
-        (name,) = domains(lab)
-        xl = lab.machine.host()
-        shares = xl.run(["xl", "sched-credit2", "-d", name]).stdout.split()
-        assert shares[-2:] == ["128", "50"]
-        assert xl.run(["xl", "vcpu-list", name]).stdout.splitlines()[-1].split()[6] == "1"
-        assert name in xl.run(["xentop", "-b", "-f", "-i", "1"]).stdout
-        assert active.uut.memory_bytes() == 256 << 20
 
 
 def test_an_hvm_domain_boots_by_itself_and_forwards(lab):
@@ -123,7 +132,7 @@ def test_a_campaign_with_a_domain_and_another_beside_it(results):
         assert float(row["cpu_machine_s"]) > 0, "domain 0 works for every guest"
 
 
-PV = UutSpec.model_validate({"name": "g", "kind": "xen", "mode": "pv", "forward": "route", "boot_limit": BOOT_LIMIT})
+PV = UutSpec.model_validate({"name": "g", "kind": "xen"})
 SEVEN = "numgen inc mod 100 < 7 counter drop"
 BREAKAGES = [
     ruled("before the vif", "uut", "netdev egress nb-vi-s1", SEVEN, {"ingress vif (nft netdev x c rule 2)": 14}),
@@ -162,31 +171,26 @@ def output(**more: object) -> Profile:
 
 
 @contextmanager
-def guest_in(lab: Yard, spec: UutSpec, profile: Profile) -> Iterator[tuple[Testbed, ActiveGuest]]:
-    """A testbed with one stream in the VM, and a UUT of its own on it."""
+def trials_with(yard: Yard, profile: Profile) -> Iterator[Testbed]:
+    """A testbed with one stream in the VM, for trials with a UUT that is already up."""
     there = topology(2, name="nbt-side")
-    wanted = (
-        there.model_copy(update={"hosts": {"lab": LAB, **there.hosts}}).on("lab").model_copy(update={"uuts": (spec,)})
-    )
-    machines = {None: lab.machine, "lab": lab.machine}
-    testbed = Testbed(wanted, lab.run_id, machines, lab.hosts, lab.paths[:1], profile)
+    wanted = there.model_copy(update={"hosts": {"lab": LAB, **there.hosts}, "uuts": (PV,)}).on("lab")
+    machines = {None: yard.machine, "lab": yard.machine}
+    testbed = Testbed(wanted, yard.run_id, machines, yard.hosts, yard.paths[:1], profile)
     try:
         testbed.open_endpoints()
-        with testbed.uut(spec) as active:
-            yield testbed, active
+        yield testbed
     finally:
         testbed.close_endpoints()
 
 
-def test_losses_are_placed_to_the_frame_and_those_of_a_vif_whose_domain_stands_still(lab, tmp_path):
-    with guest_in(lab, PV, output()) as (testbed, active):
-        given = measured_on(testbed, PV, active, BREAKAGES, tmp_path, lab.hosts, attempts=1)
-        without_time = {
-            name: (*counted, tuple(kind for kind in kinds if kind.value not in HELD_UP))
-            for name, (*counted, kinds) in given.items()
-        }
-        assert without_time == {breakage.name: breakage.outcome for breakage in [*BREAKAGES, NOTHING]}
-        what_dies_at_the_vif_of_a_domain_that_stands_still_is_lost_there(lab, testbed, active, tmp_path)
+def losses_are_placed_to_the_frame(lab, testbed, active, captures):
+    given = measured_on(testbed, PV, active, BREAKAGES, captures, lab.hosts, attempts=1)
+    without_time = {
+        name: (*counted, tuple(kind for kind in kinds if kind.value not in HELD_UP))
+        for name, (*counted, kinds) in given.items()
+    }
+    assert without_time == {breakage.name: breakage.outcome for breakage in [*BREAKAGES, NOTHING]}
 
 
 # After the first frames, the domain accepts none for longer than its vif keeps one (rx_drain_timeout_msecs).

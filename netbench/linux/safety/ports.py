@@ -455,10 +455,11 @@ def _is_wireless(name: str) -> bool:
 
 
 def main() -> None:
-    """`python -m netbench.linux.safety.ports PORT MTU ADDRESS…`: print why a port here is rejected."""
-    _, name, mtu, *addresses = sys.argv
+    """`python -m netbench.linux.safety.ports '[[PORT, MTU, ADDRESS…]…]'`: print why a port here is rejected."""
+    _, wanted = sys.argv
     try:
-        refuse_unsafe_port(name, addresses, mtu=int(mtu))
+        for name, mtu, *addresses in json.loads(wanted):
+            refuse_unsafe_port(name, addresses, mtu=mtu)
     except (UsageError, MissingError) as error:
         print(json.dumps(str(error)))
 
