@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -56,8 +55,11 @@ def reasons(results: Path) -> str:
     return "\n".join([*map(str, found), *(str(event["reasons"]) for event in events(results) if event.get("reasons"))])
 
 
-def test_every_model_of_nic_forwards_and_counts_to_the_frame(topology, results):
-    """One guest with two streams, two queues and two pinned vCPUs."""
+BACK = "  - {name: back, reverse: s1}\n"
+
+
+def test_every_model_of_nic_forwards_both_ways_and_counts_to_the_frame(topology, results):
+    """Guests with two NICs each; one of them has two queues and two pinned vCPUs."""
     several = "cpus: 2, queues: 2, pin: {vcpus: [[0], [1]], io: [1]}"
     path = topology(
         f"name: virtio, kind: qemu, nic: virtio-net-pci, forward: bridge, vhost: 'off', {several}",
@@ -65,19 +67,26 @@ def test_every_model_of_nic_forwards_and_counts_to_the_frame(topology, results):
         "name: vmxnet3, kind: qemu, nic: vmxnet3, forward: route, accelerator: tcg",
         "name: rtl8139, kind: qemu, nic: rtl8139, forward: route, memory: 320M",
     )
-    done = netbench("run", path, "quick", "-o", results, *ONE, "--set", "keep_captures=all", timeout_s=180)
+    path.write_text(path.read_text().replace("uuts:\n", f"{BACK}uuts:\n"))
+    captured = settings(loads="250fps", keep_captures="all")
+    done = netbench("run", path, "quick", "-o", results, *ONE, *captured, timeout_s=240)
     assert done.returncode == 0, done.stdout + done.stderr + reasons(results)
-    for row in rows(results):
-        assert (row["sent_frames"], row["received_frames"], row["lost_frames"]) == ("500", "500", "0"), row
-        assert (row["unexplained_frames"], row["duplicate_frames"], verdict_of(row)) == ("0", "0", "valid"), row
+    found = rows(results)
+    assert [(row["uut"], row["stream"], row["reverse_of"]) for row in found] == [
+        (model, *stream)
+        for model in ("virtio", "e1000", "vmxnet3", "rtl8139")
+        for stream in (("s1", ""), ("back", "s1"))
+    ]
+    for row in found:
+        assert (row["sent_frames"], row["received_frames"], row["lost_frames"]) == ("250", "250", "0"), row
+        assert (row["foreign_frames"], row["duplicate_frames"], row["unexplained_frames"]) == ("0", "0", "0"), row
+        assert verdict_of(row) == "valid", row
         assert float(row["cpu_guest_s"]) > 0
         assert float(row["cpu_host_s"]) >= float(row["cpu_guest_s"]) / 2
         assert float(row["delay_median_us"]) > 0
-    assert [row["uut"] for row in rows(results)] == ["virtio", "e1000", "vmxnet3", "rtl8139"]
-    page = (results / "report.html").read_text()
-    assert "describe the emulator" in page
-    for path_, counter in (("ingress tap", "tx"), ("guest ingress NIC", "rx"), ("guest egress NIC", "tx")):
-        assert point_counts(results, path_, counter) == [500] * 4, path_
+    assert "describe the emulator" in (results / "report.html").read_text()
+    for point, counter in (("ingress tap", "tx"), ("guest ingress NIC", "rx"), ("guest egress NIC", "tx")):
+        assert point_counts(results, point, counter) == [250] * 4, point
 
 
 def point_counts(results: Path, point: str, counter: str) -> list[int | None]:
@@ -91,43 +100,56 @@ def point_counts(results: Path, point: str, counter: str) -> list[int | None]:
     ]
 
 
-def test_overload_is_lost_at_the_tap_and_nowhere_else(topology, results):
-    overload = settings(loads="max", duration="500ms")
-    done = netbench("run", topology(GUEST), "quick", "-o", results, *ONE, *overload)
-    assert done.returncode == 0, done.stdout + done.stderr + reasons(results)
-    (row,) = rows(results)
-    assert int(row["lost_frames"]) > 0
-    assert row["unexplained_frames"] == "0"
-    assert point_counts(results, "ingress tap", "tx_dropped") == [int(row["lost_frames"])]
+def mid_trial(results: Path, stored: int = 0) -> None:
+    """Wait until the trial after so many stored ones sends frames."""
+
+    def is_measured() -> bool:
+        seen = kinds(results)
+        return seen.count("trial-stored") == stored < seen.count("trial-started")
+
+    wait_for(is_measured, timeout_s=180)
+    before = frames_sent()
+    wait_for(lambda: frames_sent() > before + 50)
 
 
-def mid_trial(results):
-    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)), timeout_s=180)
-    wait_for(lambda: pids_in("nb-guests-sink", "tcpdump"))
-    time.sleep(0.5)
+def guest_mid_trial(results: Path, stored: int = 0) -> int:
+    """Do so, and return the process of the guest."""
+    mid_trial(results, stored)
     (guest,) = pids_in(UUT, qemu_program())
     return guest
 
 
-@pytest.mark.parametrize(
-    ("how", "why"),
-    [(signal.SIGKILL, "guest guest: QEMU was killed by signal 9"), (signal.SIGSTOP, "monitor did not answer within")],
-)
-def test_a_guest_that_dies_or_hangs_is_a_reason_and_is_brought_up_again(topology, results, start, how, why):
-    twice = settings(duration="2s", repetitions=2, retries=0)
-    campaign = start("run", topology(GUEST, RAW), "quick", "-o", results, *ONE, *twice)
-    os.kill(mid_trial(results), how)
-    out, err = campaign.communicate(timeout=120)
-    assert campaign.returncode == 1, out + err
-    assert [(row["uut"], verdict_of(row)) for row in rows(results)] == [
-        ("guest", "invalid"),
-        ("guest", "valid"),
-        ("raw", "valid"),
-        ("raw", "valid"),
-    ]
-    assert "uut-failed" in rows(results)[0]["reasons"]
-    assert why in reasons(results)
-    assert [event["uut"] for event in events(results) if event["kind"] == "uut-ready"] == ["guest", "guest", "raw"]
+def kinds(results: Path) -> list[str]:
+    return [event["kind"] for event in events(results)]
+
+
+def frames_sent() -> int:
+    """The frames that the source's NIC has sent so far."""
+    command = "ip netns exec nb-guests-source cat /sys/class/net/nb-tx1/statistics/tx_packets"
+    return int(subprocess.run(command.split(), capture_output=True, text=True, check=True).stdout)
+
+
+def test_guests_that_die_hang_or_lose_their_tap_are_reasons_and_are_brought_up_again(topology, results, start):
+    """One campaign, which Ctrl-C ends: that leaves no guest either."""
+    five = settings(duration="2s", repetitions=5, retries=0, drain_limit="2s")
+    campaign = start("run", topology(GUEST), "quick", "-o", results, *ONE, *five)
+    os.kill(guest_mid_trial(results), signal.SIGKILL)
+    mid_trial(results, 1)
+    subprocess.run(["ip", "-n", UUT, "link", "delete", "nb-ti-s1"], check=True)
+    os.kill(guest_mid_trial(results, 3), signal.SIGSTOP)
+    mid_trial(results, 4)
+    campaign.send_signal(signal.SIGINT)
+    out, err = campaign.communicate(timeout=60)
+    assert campaign.returncode == 130, out + err
+    found = rows(results)
+    assert [verdict_of(row) for row in found] == ["invalid", "invalid", "valid", "invalid"]
+    assert ["uut-failed" in row["reasons"] for row in found] == [True, True, False, True]
+    assert found[2]["lost_frames"] == "0"
+    why = [str(event["reasons"]) for event in events(results) if event["kind"] == "trial-finished"]
+    assert "guest guest: QEMU was killed by signal 9" in why[0]
+    assert "its tap nb-ti-s1 is gone" in why[1]
+    assert "monitor did not answer within" in why[3]
+    assert kinds(results).count("uut-ready") == 4
 
 
 BROKEN = {
@@ -152,6 +174,12 @@ def test_guests_that_do_not_come_up_are_a_reason_and_the_next_uut_is_measured(to
     assert "too little memory" in (results / "consoles/tight.log").read_text()
 
 
+@pytest.fixture(scope="module")
+def checks():
+    """The status of each check of `netbench doctor`."""
+    return {check["name"]: check["status"] for check in json.loads(netbench("doctor", "--json").stdout)["checks"]}
+
+
 @pytest.mark.parametrize(
     ("wrong", "code", "words"),
     [
@@ -160,8 +188,9 @@ def test_guests_that_do_not_come_up_are_a_reason_and_the_next_uut_is_measured(to
         ("pin: {vcpus: [[4000]]}", 2, "UUT guest: pin: this machine has no CPU 4000; it has 0"),
     ],
 )
-def test_what_this_machine_cannot_do_is_refused_before_anything_is_touched(topology, results, wrong, code, words):
-    checks = {check["name"]: check["status"] for check in json.loads(netbench("doctor", "--json").stdout)["checks"]}
+def test_what_this_machine_cannot_do_is_refused_before_anything_is_touched(
+    topology, results, checks, wrong, code, words
+):
     feature = wrong.split(":")[0].replace("accelerator", "kvm")
     if checks.get(feature) == "ok":
         pytest.skip(f"this machine has {feature}")
@@ -169,26 +198,6 @@ def test_what_this_machine_cannot_do_is_refused_before_anything_is_touched(topol
     assert done.returncode == code, done.stdout + done.stderr
     assert words in done.stderr
     assert not results.exists()
-
-
-@pytest.mark.parametrize(
-    ("how", "why"),
-    [
-        (["link", "set", "nb-ti-s1", "nomaster"], "nb-ti-s1 is not attached to its bridge any more"),
-        (["link", "delete", "nb-ti-s1"], "its tap nb-ti-s1 is gone"),
-        (["link", "set", "nb-te-s1", "down"], "nb-te-s1 is down"),
-    ],
-)
-def test_what_is_broken_on_the_way_to_a_guest_is_noticed_and_repaired(topology, results, start, how, why):
-    twice = settings(duration="2s", repetitions=2, retries=0)
-    campaign = start("run", topology(GUEST), "quick", "-o", results, *ONE, *twice)
-    mid_trial(results)
-    subprocess.run(["ip", "-n", UUT, *how], check=True)
-    out, err = campaign.communicate(timeout=120)
-    assert campaign.returncode == 1, out + err
-    assert [(verdict_of(row), row["lost_frames"]) for row in rows(results)][1] == ("valid", "0")
-    assert "uut-failed" in rows(results)[0]["reasons"]
-    assert why in reasons(results)
 
 
 def test_without_an_image_nothing_is_touched(topology, results, tmp_path):
@@ -263,25 +272,31 @@ def results_of_probes() -> list[Path]:
     return list(CACHE.parent.glob(f"{CACHE.name}.*"))
 
 
-@pytest.mark.parametrize("booting", [True, False], ids=["booting", "measuring"])
-def test_ctrl_c_leaves_no_guest(topology, results, start, booting):
-    campaign = start("run", topology(GUEST), "quick", "-o", results, *ONE, "--set", "duration=20s")
-    if booting:
-        wait_for(lambda: pids_in(UUT, qemu_program()), timeout_s=180)
-    else:
-        mid_trial(results)
+def test_ctrl_c_while_a_guest_boots_leaves_no_guest(topology, results, start):
+    campaign = start("run", topology(GUEST), "quick", "-o", results, *ONE)
+    wait_for(lambda: pids_in(UUT, qemu_program()), timeout_s=180)
     campaign.send_signal(signal.SIGINT)
     campaign.communicate(timeout=60)
     assert campaign.returncode == 130
+    assert "uut-ready" not in kinds(results)
 
 
-def test_a_killed_netbench_takes_its_guest_along_and_the_rest_is_cleaned(topology, results, start):
-    campaign = start("run", topology(GUEST), "quick", "-o", results, *ONE, "--set", "duration=20s")
-    guest = mid_trial(results)
+def test_overload_is_lost_at_the_tap_and_nowhere_else_and_a_killed_netbench_takes_its_guest_along(
+    topology, results, start
+):
+    """It is killed in a trial after the first one; what it left behind is cleaned."""
+    thrice = settings(loads="max", duration="500ms", repetitions=3)
+    campaign = start("run", topology(GUEST), "quick", "-o", results, *ONE, *thrice)
+    guest = guest_mid_trial(results, 1)
     campaign.kill()
     campaign.communicate()
+    assert campaign.returncode == -signal.SIGKILL
     wait_for(lambda: not Path(f"/proc/{guest}").exists())
     assert netbench("clean").returncode == 0
+    first, *_ = rows(results)
+    assert int(first["lost_frames"]) > 0
+    assert first["unexplained_frames"] == "0"
+    assert point_counts(results, "ingress tap", "tx_dropped")[0] == int(first["lost_frames"])
 
 
 LIVES = """
@@ -316,22 +331,3 @@ def test_what_a_guest_could_do_to_its_machine(tmp_path):
     assert int(length) < 300_000
     assert {path.name for path in tmp_path.iterdir()} <= {"agent", "pid", "qmp"}, "its console is on no disk"
     wait_for(lambda: not Path(f"/proc/{pid}").exists())
-
-
-def test_a_guest_has_two_nics_and_forwards_both_ways_at_once(tmp_path):
-    topology = tmp_path / "both.yaml"
-    both = "  - {name: s1, source: source/tx1, ingress: uut/in1, egress: uut/out1, sink: sink/rx1}\n"
-    topology.write_text(
-        TOPOLOGY.replace(both, f"{both}  - {{name: back, reverse: s1}}\n").replace("name: guests", "name: both")
-        + "".join(f"  - {{name: {forward}, kind: qemu, forward: {forward}}}\n" for forward in ("route", "bridge"))
-    )
-    done = netbench("run", topology, "quick", "-o", tmp_path / "r", *ONE, *settings(loads="200fps"), timeout_s=300)
-    assert done.returncode == 0, done.stderr
-    found = rows(tmp_path / "r")
-    assert [(row["uut"], row["stream"], row["reverse_of"]) for row in found] == [
-        (forward, *stream) for forward in ("route", "bridge") for stream in (("s1", ""), ("back", "s1"))
-    ]
-    for row in found:
-        assert (row["sent_frames"], row["received_frames"], row["lost_frames"]) == ("200", "200", "0"), row
-        assert (row["foreign_frames"], row["duplicate_frames"], row["unexplained_frames"]) == ("0", "0", "0"), row
-        assert verdict_of(row) == "valid", row

@@ -27,6 +27,7 @@ class TestGuestsUnderKvm(VmmContract):
 
 
 def test_a_campaign_under_kvm_and_where_a_guest_loses_what_it_is_too_slow_for(results):
+    """Without the UUT that is in the contract above: its frames pass a tap like those of kvm-vhost."""
     done = netbench(
         "run",
         "lab-kvm",
@@ -35,17 +36,17 @@ def test_a_campaign_under_kvm_and_where_a_guest_loses_what_it_is_too_slow_for(re
         results,
         *settings(frame_sizes=64, loads="300fps,max", repetitions=1, duration="500ms", retries=0),
         *settings(tolerance="100%", max_lateness="1min"),
+        *(word for uut in ("raw", "kvm-vhost", "kvm-macvtap") for word in ("--uut", uut)),
         timeout_s=900,
     )
     assert done.returncode == 0, done.stderr
     found = rows(results)
     assert {row["uut"]: row["virtualisation"] for row in found} == {
         "raw": "none",
-        "kvm": "hardware-assisted",
         "kvm-vhost": "hardware-assisted",
         "kvm-macvtap": "hardware-assisted",
     }
-    assert len(found) == 8
+    assert len(found) == 6
     for row in found:
         # At most: half a second may be too short to drain the queues.
         assert verdict_of(row) == "valid" or (row["load"], row["reasons"]) == ("max", "buffered"), row
@@ -54,12 +55,10 @@ def test_a_campaign_under_kvm_and_where_a_guest_loses_what_it_is_too_slow_for(re
     facts = ResultDirectory(results).results().facts
     guests = {row["uut"]: row["lost_at"] for row in found if row["load"] == "max" and row["uut"] != "raw"}
     assert {uut: places.partition(" (")[0] for uut, places in guests.items()} == {
-        "kvm": "ingress tap",
         "kvm-vhost": "ingress tap",
         "kvm-macvtap": "ingress macvtap",
     }
     assert {uut: (facts[uut]["accelerator"], facts[uut]["vhost"]) for uut in guests} == {
-        "kvm": ("kvm", "off"),
         "kvm-vhost": ("kvm", "on"),
         "kvm-macvtap": ("kvm", "on"),
     }

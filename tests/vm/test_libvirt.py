@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -25,11 +25,11 @@ from netbench.vmm.libvirt.api import AddLibvirtDomain, libvirt_module, own_uuid
 from netbench.vmm.libvirt.libvirt import Libvirt, LibvirtOptions
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
-from tests.netns.watching import events, pids_in, wait_for
+from tests.netns.watching import events, pids_in, stored, wait_for
 from tests.netns.yard import Yard, fresh_yard, groups
 from tests.this_machine import LOCAL
 from tests.users_libvirtd import HERE, connected, domains, users_daemon
-from tests.vm.test_guests import ONE, TOPOLOGY, UUT, reasons
+from tests.vm.test_guests import ONE, TOPOLOGY, UUT, mid_trial, reasons
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
 
@@ -74,18 +74,46 @@ class TestRunningDaemon(VmmContract):
     """A libvirtd that netbench has not started, and that has domains of others."""
 
     uri = ""
+    connection: Any
 
     @pytest.fixture(autouse=True)
     def _daemon(self, yard, tmp_path, libvirt):
-        with connected(of_uut(yard), tmp_path) as (self.uri, connection):
+        with connected(of_uut(yard), tmp_path) as (self.uri, self.connection):
             yield
-            assert [domain.name() for domain in connection.listAllDomains()] == []
+            assert [domain.name() for domain in self.connection.listAllDomains()] == []
 
     def vmm(self):
         return driver(uri=self.uri or "qemu:///system", accelerator="tcg")
 
     def broken(self):
         return driver(uri="qemu+unix:///system?socket=/nowhere")
+
+    def _forwards_runs_commands_and_counts(self, yard, active, path):
+        super()._forwards_runs_commands_and_counts(yard, active, path)
+        self._counts_what_libvirt_counts(yard, active, path)
+
+    def _counts_what_libvirt_counts(self, yard, active, path):
+        """After an overload, `virsh domifstat` reports the same counts as netbench, seen from the guest."""
+        (domain,) = self.connection.listAllDomains()
+        taps = ElementTree.fromstring(domain.XMLDesc()).findall("devices/interface/target")
+        ingress, egress = (str(tap.get("dev")) for tap in taps)
+        before, told_before = counted(active), domain.interfaceStats(ingress)
+        arrived = yard.forwarded(active, path, OVERLOAD)
+        after, output = counted(active), domain.interfaceStats(ingress)
+        # rx_packets and rx_drop; then tx_packets.
+        assert (output[1], output[3]) == (after["ingress tap", "tx"], after["ingress tap", "tx_dropped"])
+        assert domain.interfaceStats(egress)[5] == after["egress tap", "rx"]
+        lost = output[3] - told_before[3]
+        assert lost == after["ingress tap", "tx_dropped"] - before["ingress tap", "tx_dropped"] > 0
+        assert output[1] - told_before[1] + lost == OVERLOAD
+        assert arrived == OVERLOAD - lost
+
+
+OVERLOAD = 20_000
+
+
+def counted(active: ActiveGuest) -> dict[tuple[str, str], int]:
+    return {(reading.point, reading.counter): reading.frames or 0 for reading in active.uut.read().counters}
 
 
 def of_uut(yard: Yard) -> NamespaceHost:
@@ -105,19 +133,66 @@ def topology(tmp_path):
     return write
 
 
-def test_every_model_of_nic_forwards_to_the_frame(topology, results):
+def test_every_model_of_nic_forwards_and_what_is_killed_is_a_reason_and_is_brought_up_again(topology, results, start):
+    """A daemon, a guest after which the next UUT comes, and last of all netbench, which leaves neither running."""
+    last = usable_cpus()[-1]
     path = topology(
-        "name: virtio, cpus: 2, queues: 2, vhost: 'off', forward: bridge",
-        "name: e1000, nic: e1000, forward: bridge",
         "name: vmxnet3, nic: vmxnet3, forward: route",
+        "name: e1000, nic: e1000, forward: bridge",
+        f"name: virtio, cpus: 2, queues: 2, vhost: 'off', forward: bridge, host_cpus: [{last}], {PINNED}",
     )
-    done = netbench("run", path, "quick", "-o", results, *ONE, timeout_s=200)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for row in rows(results):
+    twice = settings(loads="250fps", duration="2s", repetitions=2, retries=0, drain_limit="2s")
+    campaign = start("run", path, "quick", "-o", results, *ONE, *twice)
+    mid_trial(results)
+    kill(*pids_in(UUT, "libvirtd"))
+    mid_trial(results, 3)
+    kill(*pids_in(UUT, "qemu-system"))
+    mid_trial(results, 4)
+    (qemu,) = (pid for pid in pids_in(UUT, "qemu-system") if command_of(pid).startswith("/usr/bin/qemu-system"))
+    assert_bound(qemu, last)
+    mid_trial(results, 5)
+    kill(campaign.pid)
+    campaign.communicate()
+    wait_for(lambda: not pids_in(UUT, "qemu-system") and not pids_in(UUT, "libvirtd"))
+    done = netbench("clean")
+    assert done.returncode == 0, done.stderr
+    found = rows(results)
+    assert [(row["uut"], verdict_of(row)) for row in found] == [
+        ("vmxnet3", "invalid"),
+        ("vmxnet3", "valid"),
+        ("e1000", "valid"),
+        ("e1000", "invalid"),
+        ("virtio", "valid"),
+    ]
+    for row, why in (
+        (found[0], "its libvirtd ended with exit code"),
+        (found[3], "libvirt has no such domain any more"),
+    ):
+        assert row["reasons"].startswith("uut-failed")
+        assert why in reasons(results)
+    for row in (found[1], found[2], found[4]):
         assert (row["sent_frames"], row["received_frames"], row["unexplained_frames"]) == ("500", "500", "0"), row
-        assert verdict_of(row) == "valid"
         assert float(row["cpu_host_s"]) >= float(row["cpu_guest_s"]) / 2 > 0
-    assert [row["uut"] for row in rows(results)] == ["virtio", "e1000", "vmxnet3"]
+
+
+PINNED = "cpu_weight: 1000, pin: {vcpus: [[0]]}"
+
+
+def kill(*processes: int) -> None:
+    for pid in processes:
+        os.kill(pid, signal.SIGKILL)
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def assert_bound(qemu: int, last: int) -> None:
+    """Assert that one vCPU runs on CPU 0 and all else on the last one, all in the only control group of netbench."""
+    found = threads(qemu)
+    assert (found.pop("CPU 0/TCG"), *set(found.values())) == ("0", str(last))
+    (group,) = groups()
+    assert str(qemu) in (group / "cgroup.procs").read_text().split()
 
 
 FAR = """
@@ -150,91 +225,18 @@ def threads(pid: int) -> dict[str, str]:
     return {fields["Name"]: fields["Cpus_allowed_list"] for fields in fields_of_threads}
 
 
-@pytest.mark.parametrize("of_its_own", [True, False])
-def test_its_threads_run_where_they_may_and_in_its_group(tmp_path, of_its_own):
+def test_a_guest_at_a_daemon_of_others_keeps_to_its_cpus_and_is_ended_when_that_dies(tmp_path):
     last = usable_cpus()[-1]
-    with fresh_yard("nbt-pin") as yard, ExitStack() as stack:
-        uri = {} if of_its_own else {"uri": stack.enter_context(users_daemon(of_uut(yard), tmp_path))}
-        pinned = guest(accelerator="tcg", boot_limit="2min", cpus=2, pin={"vcpus": [[0]]}, **uri)
-        stack.enter_context(yard.uut(pinned, "g", (), CpuShares((last,), weight=1000)))
-        (qemu,) = (pid for pid, words in marked_processes(yard.run_id) if words.startswith("/usr/bin/qemu-system"))
-        found = threads(qemu)
-        assert (found.pop("CPU 0/TCG"), *set(found.values())) == ("0", str(last))
-        (group,) = groups()
-        assert str(qemu) in (group / "cgroup.procs").read_text().split()
-
-
-def test_a_daemon_of_others_that_dies_is_noticed_and_the_guest_ended(tmp_path):
     with fresh_yard("nbt-dies") as yard, users_daemon(of_uut(yard), tmp_path) as uri:
-        with yard.uut(guest(accelerator="tcg", boot_limit="2min", uri=uri), "g") as active:
-            for pid, words in marked_processes("nbt-user"):
-                if "libvirtd" in words:
-                    os.kill(pid, signal.SIGKILL)
+        pinned = guest(accelerator="tcg", boot_limit="2min", cpus=2, pin={"vcpus": [[0]]}, uri=uri)
+        with yard.uut(pinned, "g", (), CpuShares((last,), weight=1000)) as active:
+            (qemu,) = (pid for pid, words in marked_processes(yard.run_id) if words.startswith("/usr/bin/qemu-system"))
+            assert_bound(qemu, last)
+            kill(*(pid for pid, words in marked_processes("nbt-user") if "libvirtd" in words))
             with pytest.raises(TestbedError, match="guest g: libvirt does not report the state of its domain"):
                 active.uut.read()
             assert any("qemu-system" in words for _, words in marked_processes(yard.run_id)), "the domain lives on"
         assert list(marked_processes(yard.run_id)) == []
-
-
-def in_trial(results) -> None:
-    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)), timeout_s=180)
-    wait_for(lambda: pids_in("nb-guests-sink", "tcpdump"))
-
-
-@pytest.mark.parametrize(
-    ("program", "why"),
-    [("libvirtd", "its libvirtd ended with exit code"), ("qemu-system", "libvirt has no such domain any more")],
-)
-def test_a_daemon_or_a_guest_that_is_killed_is_a_reason_and_is_brought_up_again(topology, results, start, program, why):
-    campaign = start(
-        "run", topology("name: guest"), "quick", "-o", results, *ONE, *settings(duration="2s", repetitions=2, retries=0)
-    )
-    in_trial(results)
-    for pid in pids_in(UUT, program):
-        os.kill(pid, signal.SIGKILL)
-    out, err = campaign.communicate(timeout=200)
-    assert campaign.returncode == 1, out + err
-    assert [verdict_of(row) for row in rows(results)] == ["invalid", "valid"]
-    assert rows(results)[0]["reasons"].startswith("uut-failed")
-    assert why in reasons(results)
-
-
-def test_what_a_killed_netbench_left_ends_by_itself_or_is_cleaned(topology, results, start):
-    campaign = start("run", topology("name: guest"), "quick", "-o", results, *ONE, *settings(duration="5s"))
-    in_trial(results)
-    assert pids_in(UUT, "qemu-system")
-    campaign.kill()
-    campaign.communicate()
-    wait_for(lambda: not pids_in(UUT, "qemu-system") and not pids_in(UUT, "libvirtd"))
-    done = netbench("clean")
-    assert done.returncode == 0, done.stderr
-
-
-def test_libvirt_counts_what_the_tap_counts(tmp_path, libvirt):
-    """After an overload, `virsh domifstat` reports the same counts as netbench, seen from the guest."""
-    with fresh_yard("nbt-stat") as yard, connected(of_uut(yard), tmp_path) as (uri, connection):
-        path = yard.paths[0]
-        with yard.uut(guest(accelerator="tcg", uri=uri), "g", (path,)) as active:
-            (domain,) = connection.listAllDomains()
-            taps = ElementTree.fromstring(domain.XMLDesc()).findall("devices/interface/target")
-            ingress, egress = (str(tap.get("dev")) for tap in taps)
-            before, told_before = counted(active), domain.interfaceStats(ingress)
-            arrived = yard.forwarded(active, path, OVERLOAD)
-            after, output = counted(active), domain.interfaceStats(ingress)
-            # rx_packets and rx_drop; then tx_packets.
-            assert (output[1], output[3]) == (after["ingress tap", "tx"], after["ingress tap", "tx_dropped"])
-            assert domain.interfaceStats(egress)[5] == after["egress tap", "rx"]
-            lost = output[3] - told_before[3]
-            assert lost == after["ingress tap", "tx_dropped"] - before["ingress tap", "tx_dropped"] > 0
-            assert output[1] - told_before[1] + lost == OVERLOAD
-            assert arrived == OVERLOAD - lost
-
-
-OVERLOAD = 20_000
-
-
-def counted(active: ActiveGuest) -> dict[tuple[str, str], int]:
-    return {(reading.point, reading.counter): reading.frames or 0 for reading in active.uut.read().counters}
 
 
 # The domain of a user, with its own network, console and agent.
@@ -273,17 +275,31 @@ def copies(directory: Path, uri: str, *domains: str) -> Path:
 
 
 @pytest.mark.timeout(300)
-def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, tmp_path, results, libvirt):
-    """Both ways to keep its disk: where libvirt can plug it in, and where it cannot."""
+def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, tmp_path, results, libvirt, start):
+    """Both ways to keep its disk: where libvirt can plug it in, and where it cannot.
+
+    What a netbench that is killed in the last trial left of a copy is cleaned up.
+    """
     image = disk / "disk.img"
     before, files = hashlib.sha256(image.read_bytes()).hexdigest(), sorted(disk.iterdir())
     with connected(HERE, tmp_path) as (uri, connection):
         for name, bus in (("web", "virtio"), ("old", "sata")):
             connection.defineXML(defined(disk, name, bus))
         there = domains(connection)
-        path = copies(tmp_path, uri, "web", "old", "gone")
-        done = netbench("run", path, "quick", "-o", results, *FEW, timeout_s=240)
-        assert done.returncode == 1, done.stdout + done.stderr
+        path = copies(tmp_path, uri, "gone", "web", "old")
+        campaign = start("run", path, "quick", "-o", results, *FEW, *settings(repetitions=2, order="sequential"))
+        wait_for(
+            lambda: [event["uut"] for event in events(results) if event["kind"] == "uut-ready"][1:] == ["old"], 200
+        )
+        assert len(domains(connection)) == 3, "the copy of the first one is gone"
+        assert sorted(disk.iterdir()) != files
+        wait_for(lambda: stored(results) == 5)  # one trial is left
+        kill(campaign.pid)
+        campaign.communicate()
+        assert campaign.returncode == -signal.SIGKILL
+        wait_for(lambda: len(connection.listAllDomains()) == 2)
+        done = netbench("clean")
+        assert done.returncode == 0, done.stderr
         assert domains(connection) == there
     output = {row["uut"]: row for row in rows(results)}
     for name in ("web", "old"):
@@ -296,25 +312,6 @@ def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, t
     assert f"there is no domain gone at {uri}, which has: old, web" in reasons(results)
     assert hashlib.sha256(image.read_bytes()).hexdigest() == before
     assert sorted(disk.iterdir()) == files, "what the guests have written is gone"
-
-
-def test_what_a_killed_netbench_left_of_a_copy_is_cleaned(disk, tmp_path, results, libvirt, start):
-    before = sorted(disk.iterdir())
-    with connected(HERE, tmp_path) as (uri, connection):
-        connection.defineXML(defined(disk, "web"))
-        there = domains(connection)
-        many = settings(repetitions=50)
-        campaign = start("run", copies(tmp_path, uri, "web"), "quick", "-o", results, *FEW, *many)
-        wait_for(lambda: "uut-ready" in {event["kind"] for event in events(results)}, timeout_s=120)
-        assert len(domains(connection)) == 2
-        assert sorted(disk.iterdir()) != before
-        campaign.kill()
-        campaign.communicate()
-        wait_for(lambda: len(connection.listAllDomains()) == 1)
-        done = netbench("clean")
-        assert done.returncode == 0, done.stderr
-        assert domains(connection) == there
-        assert sorted(disk.iterdir()) == before
 
 
 KILLED_AS_IT_STARTS = """
@@ -358,14 +355,14 @@ def test_a_domain_that_libvirt_is_just_starting_when_netbench_is_killed_is_ended
         code = KILLED_AS_IT_STARTS.format(after_s=after_s, words=words)
         done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
         assert done.returncode == -signal.SIGKILL
-        time.sleep(SETTLED_S)  # started domains exist by then
+        time.sleep(SETTLED_S - after_s)  # started domains exist by then
         wait_for(lambda: [domain.name() for domain in connection.listAllDomains()] == ["late"])
         cleaned = netbench("clean")
         assert cleaned.returncode == 0, cleaned.stderr
         assert domains(connection) == there
 
 
-SETTLED_S = 8.0
+SETTLED_S = 9.0
 
 
 def test_what_is_in_the_journal_of_a_domain_ends_that_and_no_other(tmp_path, libvirt):

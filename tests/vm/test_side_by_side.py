@@ -1,5 +1,6 @@
-"""Guests under QEMU side by side, and the CPU time of each on its machine; also such loads inside a VM."""
+"""Guests under QEMU side by side: CPU time, deaths and broken links of each; also such loads inside a VM."""
 
+import json
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
+from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import AddCgroup
 from netbench.linux.machine import Machine
@@ -59,56 +61,93 @@ def cost_of_being_busy(uut: ActiveGuest) -> float:
     return (uut.uut.read().cpu_s["host"] - before) / (time.monotonic() - begin)
 
 
-def test_two_guests_each_with_its_own_part_of_the_machine(yard):
-    """One has streams; the other has none, and no NICs."""
+def test_guests_each_with_its_own_part_of_the_machine_of_which_one_dies(yard):
+    """One has a stream throughout; beside it comes one without streams and NICs, then one that is pinned."""
     first_cpu, last_cpu = usable_cpus()[0], usable_cpus()[-1]
     s1, _ = yard.paths
-    free, limited = CpuShares((first_cpu,), weight=200), CpuShares((last_cpu,), weight=50, limit=0.2)
-    with yard.uut(guest(), "g", (s1,), free) as one, yard.uut(guest(), "g.second", (), limited) as other:
-        pids = pid_of(yard, "g"), pid_of(yard, "g.second")
-        assert [allowed(pid) for pid in pids] == [{str(first_cpu)}, {str(last_cpu)}]
-        places = groups()
-        assert [place.name for place in places] == [f"nb-{yard.run_id[-12:]}-{name}" for name in ("g", "g.second")]
-        assert [(place / "cgroup.procs").read_text().split() for place in places] == [[str(pid)] for pid in pids]
-        output = [
-            [(place / file).read_text().split() for file in ("cpu.weight", "cpu.max") if (place / file).exists()]
-            or [(place / file).read_text().split() for file in ("cpu.shares", "cpu.cfs_quota_us")]
-            for place in places
-        ]
-        assert output in (
-            [[["2048"], ["-1"]], [["512"], ["20000"]]],
-            [[["200"], ["max", "100000"]], [["50"], ["20000", "100000"]]],
-        )
-        with ThreadPoolExecutor() as at_once:
-            unbound, bound = at_once.map(cost_of_being_busy, (one, other))
-        assert bound < 0.45, "a fifth of a CPU"
-        assert unbound > 1.5 * bound
-        assert other.uut.read().counters == (), "nothing of it is on a path"
-        assert yard.forwarded(one, s1) == FRAMES
-        assert {"host_cpus": str(last_cpu), "cpu_weight": "50", "cpu_limit": "20%"}.items() <= other.ready.facts.items()
-        assert "nic" not in other.ready.facts
+    with yard.uut(guest(), "g", (s1,), CpuShares((first_cpu,), weight=200)) as one:
+        pids = [pid_of(yard, "g")]
+        with yard.uut(guest(), "g.second", (), CpuShares((last_cpu,), weight=50, limit=0.2)) as other:
+            pids.append(pid_of(yard, "g.second"))
+            _have_their_shares(yard, pids, first_cpu, last_cpu)
+            with ThreadPoolExecutor() as at_once:
+                unbound, bound = at_once.map(cost_of_being_busy, (one, other))
+            assert bound < 0.45, "a fifth of a CPU"
+            assert unbound > 1.5 * bound
+            assert other.uut.read().counters == (), "nothing of it is on a path"
+            assert yard.forwarded(one, s1) == FRAMES
+            own = {"host_cpus": str(last_cpu), "cpu_weight": "50", "cpu_limit": "20%"}
+            assert own.items() <= other.ready.facts.items()
+            assert "nic" not in other.ready.facts
+        assert [place.name for place in groups()] == [f"nb-{yard.run_id[-12:]}-g"]
+        _a_pinned_one_dies_and_leaves_it_alone(yard, one)
+        _broken_links_are_noticed(yard, one)
     assert groups() == []
     assert [Path(f"/proc/{pid}").exists() for pid in pids] == [False, False]
 
 
-def test_a_guest_that_dies_leaves_the_other_alone_and_pins_win(yard):
+def _have_their_shares(yard: Yard, pids: list[int], first_cpu: int, last_cpu: int) -> None:
+    assert [allowed(pid) for pid in pids] == [{str(first_cpu)}, {str(last_cpu)}]
+    places = groups()
+    assert [place.name for place in places] == [f"nb-{yard.run_id[-12:]}-{name}" for name in ("g", "g.second")]
+    assert [(place / "cgroup.procs").read_text().split() for place in places] == [[str(pid)] for pid in pids]
+    output = [
+        [(place / file).read_text().split() for file in ("cpu.weight", "cpu.max") if (place / file).exists()]
+        or [(place / file).read_text().split() for file in ("cpu.shares", "cpu.cfs_quota_us")]
+        for place in places
+    ]
+    assert output in (
+        [[["2048"], ["-1"]], [["512"], ["20000"]]],
+        [[["200"], ["max", "100000"]], [["50"], ["20000", "100000"]]],
+    )
+
+
+def _a_pinned_one_dies_and_leaves_it_alone(yard: Yard, first: ActiveGuest) -> None:
+    """Its pins win over its shares."""
     first_cpu, last_cpu = usable_cpus()[0], usable_cpus()[-1]
     s1, s2 = yard.paths
     everywhere = CpuShares(tuple(usable_cpus()))
     pinned = guest(forward="bridge", pin={"vcpus": [[last_cpu]], "io": [first_cpu]})
-    with yard.uut(guest(), "g", (s1,)) as first:
-        with yard.uut(pinned, "g.second", (s2,), everywhere) as second:
-            assert allowed(pid_of(yard, "g.second")) == {str(first_cpu), str(last_cpu)}
-            assert yard.forwarded(first, s1) == yard.forwarded(second, s2) == FRAMES
-            inside = second.ready.inside
-            assert inside is not None
-            os.kill(pid_of(yard, "g.second"), signal.SIGKILL)
-            with pytest.raises(TestbedError, match=r"guest g\.second: QEMU was killed by signal 9"):
-                inside.run(["true"])
-            assert yard.forwarded(second, s2) == 0
-            assert yard.forwarded(first, s1) == FRAMES
+    with yard.uut(pinned, "g.second", (s2,), everywhere) as second:
+        assert allowed(pid_of(yard, "g.second")) == {str(first_cpu), str(last_cpu)}
+        assert yard.forwarded(first, s1) == yard.forwarded(second, s2) == FRAMES
+        inside = second.ready.inside
+        assert inside is not None
+        os.kill(pid_of(yard, "g.second"), signal.SIGKILL)
+        with pytest.raises(TestbedError, match=r"guest g\.second: QEMU was killed by signal 9"):
+            inside.run(["true"])
+        assert yard.forwarded(second, s2) == 0
         assert yard.forwarded(first, s1) == FRAMES
-        first.uut.read()
+    assert yard.forwarded(first, s1) == FRAMES
+    first.uut.read()
+
+
+def _broken_links_are_noticed(yard: Yard, active: ActiveGuest) -> None:
+    """A tap that was taken out of its bridge, which it belongs to again afterwards, and one that went down."""
+    uut = yard.hosts["uut"]
+    (tap,) = json.loads(run_checked(uut, ["ip", "-json", "link", "show", "nb-ti-s1"]))
+    for broken, mended, why in (
+        (
+            ("nb-ti-s1", "nomaster"),
+            ("nb-ti-s1", "master", tap["master"]),
+            "nb-ti-s1 is not attached to its bridge any more",
+        ),
+        (("nb-te-s1", "down"), ("nb-te-s1", "up"), "nb-te-s1 is down"),
+    ):
+        run_checked(uut, ["ip", "link", "set", *broken])
+        with pytest.raises(TestbedError, match=f"guest g: {why}"):
+            active.uut.read()
+        run_checked(uut, ["ip", "link", "set", *mended])
+        assert wait_until(lambda: reads(active), 20.0)
+
+
+def reads(active: ActiveGuest) -> bool:
+    """Whether its counters can be read."""
+    try:
+        active.uut.read()
+    except TestbedError:
+        return False
+    return True
 
 
 def test_a_load_inside_a_vm_is_bound_and_limited_there(lab):
