@@ -41,6 +41,7 @@ IN_NAMESPACES := $(LONG) $(filter-out $(LONG) $(BY_THE_CLOCK),$(wildcard tests/n
 LONG := $(patsubst %,tests/vm/test_%.py,virtualbox xen libvirt guests kvm)
 # These share out CPUs, send as fast as they can, or have six NICs: they need both CPUs.
 GUESTS_BY_THE_CLOCK := $(patsubst %,tests/vm/test_%.py,cabled lab_vm neighbours pktgen_in_vm side_by_side stress_in_guest)
+PREPARED := image-virtualbox image-xen image-lab image-tester image-test-disk vcsim
 GUESTS := $(LONG) $(filter-out $(LONG) $(GUESTS_BY_THE_CLOCK),$(wildcard tests/vm/test_*.py))
 # Apart, there is no network: what tests fetch from it is there before them, but for those that do so as they go.
 ONLINE := tests/wheel/test_installed.py tests/vm/test_image_build.py
@@ -88,6 +89,8 @@ test-platforms: guest ## the tests of guests and virtual machines (root)
 	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT) $(VIRTUALBOX)
 	@# Tries once whether guests boot under KVM, for all files: tools/apart hands the answer on.
 	@$(VENV)/bin/netbench doctor >/dev/null || true
+	@# Before all tests: a file that waited for its image would be started after all others.
+	@$(FILES) --jobs=2 $(PREPARED)
 	@$(FILES) --jobs=2 $(GUESTS); paired=$$?; \
 	    $(PYTHON) -m pytest --no-header $(GUESTS_BY_THE_CLOCK); exit $$((paired | $$?))
 
@@ -99,14 +102,7 @@ $(IN_NAMESPACES) $(GUESTS):
 $(BY_THE_CLOCK) $(GUESTS_BY_THE_CLOCK):
 	@$(PYTHON) -m pytest --no-header $@
 
-tests/vm/test_virtualbox.py: image-virtualbox
-tests/vm/test_xen.py: image-xen
-tests/vm/test_kvm.py: image-lab
-tests/vm/test_cabled.py: image-tester
-tests/vm/test_disk_images.py tests/vm/test_libvirt.py: image-test-disk
-tests/vm/test_esxi.py: vcsim
-
-# Where one cannot be made, tests say what they lack.
+# Tests that run apart cannot fetch what these are made of. Where one cannot be made, tests say what they lack.
 image-%:
 	-@$(VENV)/bin/netbench image build --name $* >/dev/null
 
