@@ -115,5 +115,6 @@ def _refuse_unsafe_ports(topology: Topology, name: str, host: Host) -> None:
     mtus = topology.port_mtus(name)
     wanted = [[port.nic, mtus.get(port.nic, 0), *port.addresses] for port in topology.ports(name)]
     # All in one process: to load the code takes a second, and to check a port next to nothing.
-    if refusal := run_checked(host, module_command_on(host, ports.__name__, json.dumps(wanted))).strip():
+    command = module_command_on(host, ports.__name__, json.dumps(wanted))
+    if wanted and (refusal := run_checked(host, command).strip()):
         raise UsageError(f"host {name}: {json.loads(refusal)}")
