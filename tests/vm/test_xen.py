@@ -174,7 +174,8 @@ def output(**more: object) -> Profile:
 def trials_with(yard: Yard, profile: Profile) -> Iterator[Testbed]:
     """A testbed with one stream in the VM, for trials with a UUT that is already up."""
     there = topology(2, name="nbt-side")
-    wanted = there.model_copy(update={"hosts": {"lab": LAB, **there.hosts}, "uuts": (PV,)}).on("lab")
+    wanted = there.model_copy(update={"hosts": {"lab": LAB, **there.hosts}}).on("lab")
+    wanted = wanted.model_copy(update={"uuts": (PV,)})
     machines = {None: yard.machine, "lab": yard.machine}
     testbed = Testbed(wanted, yard.run_id, machines, yard.hosts, yard.paths[:1], profile)
     try:
