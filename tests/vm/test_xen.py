@@ -46,7 +46,7 @@ def domains(yard):
 class TestGuestsOfXen(VmmContract):
     """All checks that a PV and a PVH domain will do for, because one takes more than a minute to boot."""
 
-    second_shares = CpuShares(weight=50, limit=0.5)
+    shares = CpuShares(), CpuShares(weight=50, limit=0.5)
 
     def vmm(self) -> Vmm:
         return Xen(XenOptions(mode="pv", forward="route", boot_limit=BOOT_LIMIT))
