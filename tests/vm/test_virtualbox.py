@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.usefixtures("image"),
     pytest.mark.vm,
     pytest.mark.root,
-    pytest.mark.timeout(1200),
+    pytest.mark.timeout(1500),
     pytest.mark.vm_may_hang,
 ]
 

@@ -26,7 +26,7 @@ from tests.contract.vmm_contract import VmmContract
 from tests.netns.yard import FRAMES, Yard, assert_declared
 from tests.unit.inputs import planned_trial, topology
 
-pytestmark = [pytest.mark.usefixtures("image"), pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("image"), pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(1200)]
 
 LAB = HostSpec.model_validate({"kind": "vm", "image": "xen", "cpus": 1, "memory": "1536M", "boot_limit": 240})
 BOOT_LIMIT = 240
