@@ -29,7 +29,7 @@ from tests.unit.inputs import planned_trial, topology
 pytestmark = [pytest.mark.usefixtures("image"), pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(1200)]
 
 LAB = HostSpec.model_validate({"kind": "vm", "image": "xen", "cpus": 1, "memory": "1536M", "boot_limit": 240})
-BOOT_LIMIT = 240
+BOOT_LIMIT = 400
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def domains(yard):
 class TestGuestsOfXen(VmmContract):
     """All checks that a PV and a PVH domain will do for, because one takes more than a minute to boot."""
 
-    shares = CpuShares(), CpuShares(weight=50, limit=0.5)
+    shares = CpuShares(), CpuShares(weight=50, limit=0.8)
 
     def vmm(self) -> Vmm:
         return Xen(XenOptions(mode="pv", forward="route", boot_limit=BOOT_LIMIT))
@@ -82,7 +82,7 @@ class TestGuestsOfXen(VmmContract):
         (name,) = [name for name in domains(yard) if name.endswith("second")]
         xl = yard.machine.host()
         shares = xl.run(["xl", "sched-credit2", "-d", name]).stdout.split()
-        assert shares[-2:] == ["128", "50"]
+        assert shares[-2:] == ["128", "80"]
         assert xl.run(["xl", "vcpu-list", name]).stdout.splitlines()[-1].split()[6] == "1"
         assert name in xl.run(["xentop", "-b", "-f", "-i", "1"]).stdout
         assert active.uut.memory_bytes() == 256 << 20
