@@ -177,9 +177,10 @@ class AfPacketTrial:
             if block is None:
                 return 0
             count = len(block)
-            now_ns = time.time_ns()
             if block.start == 0:
-                self._first_ns = (time.monotonic_ns(), now_ns)
+                # In this order: after a pause between the two, the last frame's time is still not before its stamp.
+                self._first_ns = (time.monotonic_ns(), time.time_ns())
+            now_ns = time.time_ns() if block.start else self._first_ns[1]
             sender.row = sender.frames.stamp(block.start, count, now_ns)
             sender.free_ns = max(sender.returned_ns, pacer.due_ns)
             return count
