@@ -1,8 +1,8 @@
 """The contract of every driver of guests. To check a new one, derive from `VmmContract` in a test module.
 
-It needs root: guests forward real frames between the namespaces of a testbed, which is looked at afterwards for what
-they left behind. As few are started as will do: those of some VMMs take minutes. What is particular to a driver is
-checked with the same guests, in `check_first` and `check_second`.
+It needs root: guests forward real frames between the namespaces of a testbed, where nothing may remain afterwards.
+The guests of some VMMs take minutes to boot, so the contract boots only two. A driver adds its own checks of these two
+in `check_first` and `check_second`.
 """
 
 from collections.abc import Iterator
@@ -46,10 +46,10 @@ class VmmContract:
         return self.vmm()
 
     def check_first(self, yard: Yard, active: ActiveGuest, captures: Path) -> None:
-        """Check what is particular to the driver with the first guest, while it is alone."""
+        """Add checks of this driver with the first guest, before the second one starts."""
 
     def check_second(self, yard: Yard, active: ActiveGuest, captures: Path) -> None:
-        """The same with the second guest, beside the first. It may end the guest."""
+        """Add checks of this driver with the second guest, beside the first. They may end the second guest."""
 
     def broken(self) -> Vmm:
         """A driver whose guests cannot start."""

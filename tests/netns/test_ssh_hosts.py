@@ -404,7 +404,7 @@ def _killed_while_it_measures(
 def test_a_trial_is_made_again_if_its_host_is_lost_but_not_if_that_was_given_longer_to_answer(
     lab, results, start, tmp_path
 ):
-    """Lost: it is cut off, and undoes all by itself; or what serves it, or guards it, is killed."""
+    """Its network fails, and it undoes all changes by itself; or its connection or its watchdog is killed."""
     topology = yaml_value(lab.file.read_text())
     topology["hosts"]["sink"]["answer_limit"] = "40s"
     (tmp_path / "patient.yaml").write_text(yaml_text(topology))

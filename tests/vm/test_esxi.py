@@ -40,8 +40,8 @@ def simulator(request):
         yield simulator
 
 
-# For what precedes the first query, which is the same in both.
-OF_EITHER = pytest.mark.parametrize("simulator", ["esxi"], indirect=True)
+# For tests of the connection, which is the same for ESXi and vCenter.
+CONNECTION_TO_ESXI = pytest.mark.parametrize("simulator", ["esxi"], indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -178,14 +178,14 @@ def refused(simulator, spec, machine, match, **more):
     assert "\n" not in str(caught.value)
 
 
-@OF_EITHER
+@CONNECTION_TO_ESXI
 def test_a_wrong_password_is_one_sentence(simulator, machine, spec, monkeypatch):
     monkeypatch.setenv(ENVIRONMENT, "wrong-one")
     refused(simulator, spec, machine, "login of user netbench failed: wrong name or password", password_env=ENVIRONMENT)
     assert machine.point == 1, "the directory of its sockets, on this machine"
 
 
-@OF_EITHER
+@CONNECTION_TO_ESXI
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -197,14 +197,14 @@ def test_no_one_is_spoken_to_whose_certificate_is_not_trusted(simulator, machine
     refused(simulator, spec, machine, message, **options)
 
 
-@OF_EITHER
+@CONNECTION_TO_ESXI
 def test_nor_whose_certificate_is_another_hosts(simulator, machine, spec):
     refused(
         simulator, spec, machine, "not trusted .*mismatch", server=simulator.server.replace("127.0.0.1", "localhost")
     )
 
 
-@OF_EITHER
+@CONNECTION_TO_ESXI
 def test_a_thumbprint_is_as_good_as_an_authority(simulator):
     certificate = ssl.PEM_cert_to_DER_cert(simulator.ca_file.read_text())
     thumbprint = hashlib.sha256(certificate).hexdigest().upper()
@@ -214,7 +214,7 @@ def test_a_thumbprint_is_as_good_as_an_authority(simulator):
         assert "simulator" in one.content.about.fullName
 
 
-@OF_EITHER
+@CONNECTION_TO_ESXI
 @pytest.mark.parametrize(
     ("server", "message"),
     [("127.0.0.1:1", "Connection refused"), ("no-such-host.invalid", ".*not known|resolution")],
@@ -344,7 +344,7 @@ class TestContract(VmmContract):
         self.simulator.ask(lambda host: host.session.wait(host.machine(name).PowerOffVM_Task(), 10.0))
 
 
-@OF_EITHER
+@CONNECTION_TO_ESXI
 def test_what_cannot_be_undone_for_want_of_a_password_is_undone_later(simulator, machine, spec):
     machine.make(driver(simulator).changes(spec))
     simulator.password_file.chmod(0o644)

@@ -284,7 +284,7 @@ def test_ctrl_c_while_a_guest_boots_leaves_no_guest(topology, results, start):
 def test_overload_is_lost_at_the_tap_and_nowhere_else_and_a_killed_netbench_takes_its_guest_along(
     topology, results, start
 ):
-    """It is killed in a trial after the first one; what it left behind is cleaned."""
+    """netbench is killed during the second trial, and `netbench clean` removes the rest."""
     thrice = settings(loads="max", duration="500ms", repetitions=3)
     campaign = start("run", topology(GUEST), "quick", "-o", results, *ONE, *thrice)
     guest = guest_mid_trial(results, 1)

@@ -97,7 +97,7 @@ def _is_killed(cache, signum, exit_code):
 
 
 def _begun(cache, **more):
-    """A build of what is up to date, once it has begun to write."""
+    """Start a forced build of an image that is up to date, and wait for its first file."""
     left = unfinished(cache)
     process = start("image", "build", "--cache", cache, *CLOUD, "--force", **more)
     deadline = time.monotonic() + 60

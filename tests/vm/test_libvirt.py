@@ -278,7 +278,7 @@ def copies(directory: Path, uri: str, *domains: str) -> Path:
 def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, tmp_path, results, libvirt, start):
     """Both ways to keep its disk: where libvirt can plug it in, and where it cannot.
 
-    What a netbench that is killed in the last trial left of a copy is cleaned up.
+    netbench is killed during the last trial, and `netbench clean` removes its copy of the domain.
     """
     image = disk / "disk.img"
     before, files = hashlib.sha256(image.read_bytes()).hexdigest(), sorted(disk.iterdir())

@@ -107,18 +107,18 @@ def installed(request, installed_under):
     try:
         return installed_under(request.param)
     except Unavailable as error:
-        pytest.skip(str(error))
+        pytest.skip(str(error))  # where Debian's archive cannot be reached; with CI=true it fails
 
 
 @pytest.fixture
 def installed_elsewhere(installed_under):
-    """netbench under the Python of another release than this machine's, or of its own where there is no other."""
+    """netbench under the Python of another Debian release, or of this machine if there is no other."""
     for release in sorted(PYTHONS, key=is_release_of_this_machine):
         try:
             return installed_under(release)
         except Unavailable as error:
             reason = str(error)
-    pytest.skip(reason)
+    pytest.skip(reason)  # as above, for every release
 
 
 def test_it_lists_what_came_with_it(installed):
