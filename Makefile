@@ -36,11 +36,11 @@ BY_THE_CLOCK := $(filter-out $(WITHOUT_CLOCK),$(wildcard tests/truth/test_*.py))
     bpf_sink compare datapaths faults neighbours receive_by_napi saturated side_by_side trex trex_server xdp)
 IN_NAMESPACES := $(LONG) $(filter-out $(LONG) $(BY_THE_CLOCK),$(wildcard tests/netns/test_*.py tests/wheel/test_*.py)) \
     tests/contract/test_hosts.py $(WITHOUT_CLOCK)
-# Guests and virtual machines, which take their time where the CPU is emulated. VirtualBox takes as long as all others
-# of these together, and about one CPU: it has one of the two places to itself.
-LONG := $(patsubst %,tests/vm/test_%.py,virtualbox xen libvirt guests kvm)
-# These share out CPUs, send as fast as they can, or have six NICs: they need both CPUs.
-GUESTS_BY_THE_CLOCK := $(patsubst %,tests/vm/test_%.py,cabled lab_vm neighbours pktgen_in_vm side_by_side stress_in_guest)
+# Guests and virtual machines, two files at a time: where the CPU is emulated, each takes about one CPU. The slowest come
+# first.
+LONG := $(patsubst %,tests/vm/test_%.py,virtualbox xen cabled kvm libvirt guests)
+# These share out CPUs, or send as fast as they can: they need both CPUs.
+GUESTS_BY_THE_CLOCK := $(patsubst %,tests/vm/test_%.py,lab_vm neighbours pktgen_in_vm side_by_side)
 PREPARED := image-virtualbox image-xen image-lab image-tester image-test-disk vcsim
 GUESTS := $(LONG) $(filter-out $(LONG) $(GUESTS_BY_THE_CLOCK),$(wildcard tests/vm/test_*.py))
 # Apart, there is no network: what tests fetch from it is there before them, but for those that do so as they go.

@@ -20,7 +20,7 @@ from scapy.packet import Packet, Raw
 from netbench.capture.counting import analyze_capture
 from tests.unit.capture_files import START_NS, pktgen
 
-FRAMES = 300
+FRAMES = 1000
 RANDOM = random.Random(1)
 HEADS: dict[int, Callable[[], Packet]] = {
     0: lambda: Loopback(type=socket.AF_INET),
