@@ -81,7 +81,7 @@ guest: setup ## install QEMU and build the guest image: what guests, VMs and nei
 
 test: guest ## all tests but those of guests and VMs (root, or the parts that need it are skipped)
 	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT_LXC)
-	@$(PYTHON) -m pytest -n $(shell nproc) -m 'not root' $(SIDE_BY_SIDE); side_by_side=$$?; \
+	@$(PYTHON) -m pytest -n $(shell nproc) --dist worksteal -m 'not root' $(SIDE_BY_SIDE); side_by_side=$$?; \
 	    $(FILES) --jobs=3 $(IN_NAMESPACES); paired=$$?; \
 	    $(PYTHON) -m pytest --no-header $(BY_THE_CLOCK); exit $$((side_by_side | paired | $$?))
 
@@ -113,7 +113,7 @@ vcsim:
 	-@$(PYTHON) -m tests.vcsim >/dev/null
 
 unit: $(VENV)/.installed ## the tests that need no root, in seconds
-	@$(PYTHON) -m pytest -n $(shell nproc) tests/unit
+	@$(PYTHON) -m pytest -n $(shell nproc) --dist worksteal tests/unit
 
 lint: $(VENV)/.installed ## ruff, mypy, allowed imports, and whether the generated files are up to date
 	@$(VENV)/bin/ruff check .

@@ -37,12 +37,8 @@ class VmmContract:
         """A driver whose guests can run here."""
         raise NotImplementedError
 
-    def first(self) -> Vmm:
-        """The driver of the first guest, with other options where these are to be checked, too."""
-        return self.vmm()
-
     def second(self) -> Vmm:
-        """The same for the second guest."""
+        """The driver of the second guest, with other options where these are to be checked, too."""
         return self.vmm()
 
     def check_first(self, yard: Yard, active: ActiveGuest, captures: Path) -> None:
@@ -81,7 +77,7 @@ class VmmContract:
         self._need_answers("forwarding, commands inside, counters, CPU times, facts, and that a death shows in these")
         one, other = yard.paths
         self._is_at_work_until_it_is_ended(yard, one)
-        with yard.uut(Guest(self.first()), "g", (one,), self.shares[0]) as first:
+        with yard.uut(Guest(self.vmm()), "g", (one,), self.shares[0]) as first:
             self._forwards_runs_commands_and_counts(yard, first, one)
             self.check_first(yard, first, tmp_path)
             with yard.uut(Guest(self.second()), "g.second", (other,), self.shares[1]) as second:

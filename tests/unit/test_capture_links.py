@@ -20,11 +20,19 @@ from scapy.packet import Packet, Raw
 from netbench.capture.counting import analyze_capture
 from tests.unit.capture_files import START_NS, pktgen
 
-FRAMES = 1000
+FRAMES = 300
 RANDOM = random.Random(1)
+# With addresses, because scapy would ask the network for them.
+SOURCE, DESTINATION = "02:00:00:00:00:01", "02:00:00:00:00:02"
+
+
+def ether() -> Packet:
+    return Ether(src=SOURCE, dst=DESTINATION)
+
+
 HEADS: dict[int, Callable[[], Packet]] = {
     0: lambda: Loopback(type=socket.AF_INET),
-    1: Ether,
+    1: ether,
     9: lambda: HDLC() / PPP(),
     101: lambda: Raw(b""),
     113: CookedLinux,
@@ -33,8 +41,8 @@ HEADS: dict[int, Callable[[], Packet]] = {
 TUNNELS: list[Callable[[], Packet]] = [
     lambda: IP() / GRE(),
     lambda: IP() / GRE(key_present=1),
-    lambda: IP() / UDP(dport=4789) / VXLAN() / Ether(),
-    lambda: IP() / UDP(dport=4789) / VXLAN() / Ether() / Dot1Q(vlan=5),
+    lambda: IP() / UDP(dport=4789) / VXLAN() / ether(),
+    lambda: IP() / UDP(dport=4789) / VXLAN() / ether() / Dot1Q(vlan=5),
     lambda: IP(),
 ]
 LINK_LAYERS: list[Callable[[], Packet]] = [
@@ -55,7 +63,7 @@ def frame_of(link: int, number: int, rng: random.Random) -> tuple[bytes, str]:
     head, ours = HEADS[link](), rng.random() < 0.6
     name = "" if ours else rng.choice(list(OTHERS))
     if link == 1 and not ours and rng.random() < 0.3:
-        return bytes(rng.choice((Ether(), Dot3() / LLC() / SNAP())) / ARP()), "ARP"
+        return bytes(rng.choice((ether(), Dot3(src=SOURCE, dst=DESTINATION) / LLC() / SNAP())) / ARP()), "ARP"
     packet = IP(src="198.18.0.1", dst="198.18.0.2") / UDP() / Raw(pktgen(number)) if ours else OTHERS[name]()
     if ours and rng.random() < 0.2:
         packet = IPv6(src="2001:2::1", dst="2001:2::2") / UDP() / Raw(pktgen(number))
