@@ -25,7 +25,9 @@ VIRTUALBOX := gcc-12:gcc-12 strip:binutils
 
 DEMO_TOOLS := lxc-start:lxc ovs-vswitchd:openvswitch-switch stress-ng:stress-ng
 
-# Tests that change nothing on the machine, so several run at once; those marked root do, and run isolated.
+# Tests that change nothing on the machine, so several run at once: one more than CPUs, because many wait. Those marked
+# root change it, and run isolated.
+AT_ONCE = -n $(shell expr $$(nproc) + 1) --dist worksteal
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
 # All others change the machine. Each file runs isolated from the machine and from the other files, three at a time, as each
 # uses a third of a CPU. Tests of rates and times run alone on the machine itself, one after the other: they also need its
@@ -81,7 +83,7 @@ guest: setup ## install QEMU and build the guest image: what guests, VMs and nei
 
 test: guest ## all tests but those of guests and VMs (root, or the parts that need it are skipped)
 	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT_LXC)
-	@$(PYTHON) -m pytest -n $(shell nproc) --dist worksteal -m 'not root' $(SIDE_BY_SIDE); side_by_side=$$?; \
+	@$(PYTHON) -m pytest $(AT_ONCE) -m 'not root' $(SIDE_BY_SIDE); side_by_side=$$?; \
 	    $(FILES) --jobs=3 $(IN_NAMESPACES); paired=$$?; \
 	    $(PYTHON) -m pytest --no-header $(BY_THE_CLOCK); exit $$((side_by_side | paired | $$?))
 
@@ -112,8 +114,8 @@ image-test-disk:
 vcsim:
 	-@$(PYTHON) -m tests.vcsim >/dev/null
 
-unit: $(VENV)/.installed ## the tests that need no root, in seconds
-	@$(PYTHON) -m pytest -n $(shell nproc) --dist worksteal tests/unit
+unit: $(VENV)/.installed ## the tests of tests/unit, which need no root
+	@$(PYTHON) -m pytest $(AT_ONCE) tests/unit
 
 lint: $(VENV)/.installed ## ruff, mypy, allowed imports, and whether the generated files are up to date
 	@$(VENV)/bin/ruff check .

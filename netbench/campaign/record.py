@@ -101,7 +101,7 @@ class CampaignRecord:
         earlier = self.store[key]
         detail = (
             f"{frames:,} of the frames that it counts as lost arrived later, in trial {arrived_in.spec.index}; raise "
-            "drain_limit above what the UUT may delay a frame by"
+            "drain_limit above the longest delay of the UUT"
         )
         rejudged = replace(earlier, reasons=(*earlier.reasons, Reason(ReasonKind.LATE_FRAMES, stream, detail)))
         self.store.replace(rejudged)
@@ -134,9 +134,9 @@ class CampaignRecord:
         if before and replace(before[-1], since=identities.since) != identities:
             self.warn(
                 WarningKind.TESTER_CHANGED,
-                f"From {identities.since} on, sources, sinks or hosts were others than before (kinds, versions, "
+                f"Sources, sinks or hosts changed at {identities.since} (kinds, versions, "
                 "kernels or CPUs): manifest.json and the report list them, and each row of the export has its own. "
-                "Compare trials of either side with care.",
+                "Compare trials before and after this time with care.",
             )
 
     def keep_ended(self, ended: Iterable[EndedSweep]) -> None:
@@ -162,9 +162,9 @@ class CampaignRecord:
             if search.for_maxima and (maximum := maximum_of(search)) and not maximum.limited_by.is_uut:
                 self.warn(
                     WarningKind.MAXIMUM_IS_LOWER_BOUND,
-                    f"The maximum of UUT {maximum.uut} with frames of {maximum.frame_size.in_bytes} is at least "
-                    f"{maximum.fps:,.0f} frames/s, limited by {maximum.limited_by}: loads given as a share of it "
-                    "are shares of this lower bound. Use a faster source to find the maximum.",
+                    f"Loads of UUT {maximum.uut} with frames of {maximum.frame_size.in_bytes} are shares of a lower "
+                    f"bound: the maximum is at least {maximum.fps:,.0f} frames/s, limited by {maximum.limited_by}. "
+                    "Use a faster source to find the maximum.",
                 )
         finished = tuple(search for search in searches if search.state is not SearchState.SEARCHING)
         if finished != SEARCHES.of(self.manifest):

@@ -329,7 +329,10 @@ def _warnings(counts: "CaptureCounts") -> Iterator[str]:
             "another tool has cut them, or the file is damaged and no number above can be trusted."
         )
     if counts.clock_offset and counts.clock_offset.differs:
-        yield "the capture was stamped by another clock than that of the sink's machine: delays are off by as much."
+        yield (
+            "the capture was not stamped by the clock of the sink's machine: delays are wrong by the difference (see "
+            "clock)."
+        )
     oddities = counts.oddities
     if oddities.wrong_lengths:
         yield (

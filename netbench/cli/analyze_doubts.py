@@ -183,21 +183,21 @@ def _of_numbers(stream: "StreamCapture") -> Iterator[Doubt]:
     numbers = stream.numbers
     if numbers.disorder_ns and stream.reordered:
         yield Doubt(
-            "reordered frames are not stated, because the file is not in the order of capture: frames behind others "
-            f"were captured up to {duration(numbers.disorder_ns)} before these. Sort the file (reordercap).",
+            "reordered frames are not stated, because the file is not in the order of capture: capture times "
+            f"go back by up to {duration(numbers.disorder_ns)}. Sort the file (reordercap).",
             _ORDER,
         )
     if numbers.jump:
         yield Doubt(
             f"missing and reordered frames are not stated, because sequence numbers jump by {numbers.jump:,} in less "
-            "time than it takes to send so many. A number was damaged on the way, or the source began anew. Filter the "
+            "time than it takes to send so many. A number was damaged on the way, or the source restarted. Filter the "
             "frames with other numbers out.",
             _ORDER_AND_LOSS,
         )
     if numbers.resent >= max(_FEWEST_COPIES, (stream.duplicates + stream.reordered) / 2):
         yield Doubt(
             "missing and reordered frames are not stated, and duplicates and the rate may be wrong, because "
-            f"{numbers.resent:,} frames were sent after frames with higher numbers: the source began anew, or several "
+            f"{numbers.resent:,} frames were sent after frames with higher numbers: the source restarted, or several "
             "sources use these addresses. Capture each of them alone.",
             _ORDER_AND_LOSS,
         )

@@ -95,8 +95,8 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="OTHER",
-            help="Measure each UUT in turn with its other version: that of another topology, or with key=value of this "
-            "one (uuts.NAME.KEY=VALUE; may be repeated). `netbench compare DIR` then compares the two.",
+            help="Measure each UUT in turn with a second version: from another topology, or from this one with a "
+            "changed key (uuts.NAME.KEY=VALUE; may be repeated). `netbench compare DIR` then compares the two.",
         ),
     ] = None,
     seed: Annotated[
@@ -145,7 +145,7 @@ def search(
     method: Annotated[SearchMethod | None, typer.Option(help="Search method; default: that of the profile.")] = None,
     loss: Annotated[
         list[str] | None,
-        typer.Option(metavar="PERCENT", help="The loss that a load may have, such as 0% or 0.5%; may be repeated."),
+        typer.Option(metavar="PERCENT", help="The permitted loss ratio, such as 0% or 0.5%; may be repeated."),
     ] = None,
     wait: WaitOption = False,
     strict: StrictOption = False,
@@ -256,7 +256,7 @@ def compare(
     form: Annotated[ComparisonFormat, typer.Option("--format", help="The output format.")] = ComparisonFormat.TEXT,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write the form to this file, and print the text."),
+        typer.Option("-o", "--output", metavar="FILE", help="Write the --format output here, and print the text."),
     ] = None,
     uut: UutOption = None,
     size: Annotated[
@@ -266,7 +266,7 @@ def compare(
     scenario: ScenarioOption = None,
     accept_disturbed: Annotated[
         bool,
-        typer.Option("--accept-disturbed", help="Judge campaigns like others although their host had other work."),
+        typer.Option("--accept-disturbed", help="Judge campaigns on a disturbed host as usual, not as inconclusive."),
     ] = False,
 ) -> None:
     """Compare campaigns to the first one: what changed?

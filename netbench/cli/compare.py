@@ -304,7 +304,7 @@ def _print_settings(console: Console, names: str, differs: Sequence[ChangedSetti
     console.print()
     matters = [difference for difference in differs if difference.matters]
     if matters:
-        _print_line(console, f"warning: not only numbers differ, {names}:", "yellow")
+        _print_line(console, f"warning: settings differ, {names}:", "yellow")
     for difference in matters[:_SHOWN]:
         _print_line(console, f"  {difference}")
     others = matters[_SHOWN:] + [difference for difference in differs if not difference.matters]

@@ -34,7 +34,7 @@ def describe(request: CampaignRequest) -> Iterator[str]:
     elif expected is not None:
         number = f"about {expected} trials" + (f", {expected - planned} of them to find maxima" if planned else "")
     else:
-        number = "as many trials as results ask for" + (f", and {planned} more" if planned else "")
+        number = "a number of trials that depends on the results" + (f", and {planned} more" if planned else "")
     yield f"# {topology.name} × {profile.name}: {number}, seed {profile.seed}"
     machines = dict.fromkeys(topology.uut(name).on for name in request.uuts)
     for machine in machines:
@@ -53,7 +53,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     for change in server_changes(topology):
         yield f"  {change.command}"
     for host, spec in topology.ssh_hosts.items():
-        played = ", an SSH server that netbench plays" if spec.is_played else ""
+        played = ", an SSH server emulated by netbench" if spec.is_played else ""
         yield f"  # host {host}: ssh {f'{spec.user}@' if spec.user else ''}{spec.address}{played}"
     rings = wanted_rings(topology, request.resolved.in_use, lambda machine: cpus_of(topology, machine))
     for target in (None, *topology.vms, *topology.ssh_hosts):
@@ -67,7 +67,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     yield "# hosts"
     for host, identity in host_identities(topology).items():
         yield f"  {host}: {identity.kernel or 'a kernel not known yet'}; {identity.where}"
-    yield "# what sends and receives, as far as that is known before"
+    yield "# kinds of source and sink, where known in advance"
     for path, pin in pins:
         ends = Endpoints(path, source, sink, usual_ends(profile, pin)).identities
         yield f"  {path.name}: {ends.source} to {ends.sink}"
@@ -99,10 +99,10 @@ def _trials(request: CampaignRequest) -> Iterator[str]:
         many = "1 source" if sources == 1 else f"{sources} sources"
         yield f"# calibration: {many} at {frame_size.text(' bytes')}, without a UUT where links allow it"
     if announced:
-        yield "# searched for first, in trials that are chosen one by one by what was measured so far"
+        yield "# searched for first; each trial depends on earlier results"
         yield from (f"  {line}" for line in announced)
     if not trials:
-        yield f"# trials: chosen one by one by what was measured so far ({request.profile.schedule.kind})"
+        yield f"# trials: each depends on earlier results ({request.profile.schedule.kind})"
         yield from (f"# on each boot before:{line[3:]}" for line in _warm_up(request.profile))
     else:
         yield from _in_order(request, trials)
@@ -116,7 +116,7 @@ def _in_order(request: CampaignRequest, trials: Sequence[TrialSpec]) -> Iterator
     yield "# then trials, in order" if request.schedule.announced else "# trials, in order"
     if in_a_row := request.profile.stop_when_saturated:
         in_words = "a load is" if in_a_row == 1 else f"{in_a_row} loads in a row are"
-        yield f"  # loads of a sweep go upwards; once {in_words} saturated, what is above is skipped"
+        yield f"  # loads of a sweep rise; once {in_words} saturated, higher loads are skipped"
     phases = max(trial.phase for trial in trials)
     for (uut, phase, _), on_one_boot in groupby(trials, key=lambda trial: (trial.uut, trial.phase, trial.boot)):
         which = f"  phase {phase} of {phases}" if phases > 1 else ""
@@ -166,7 +166,7 @@ def _neighbours(request: CampaignRequest) -> Iterator[str]:
     topology, profile = request.topology, request.profile
     if not request.resolved.activities:
         return
-    yield "# what the neighbours do, in each trial from before it settles until it is over"
+    yield "# activities of neighbours, from before each trial settles until it ends"
     for name in request.schedule.scenarios:
         scenario = profile.scenario(name)
         yield f"  {name}: " + "; ".join(

@@ -34,11 +34,11 @@ def export(
         bool, typer.Option("--aggregate", help="Means and 95 % intervals over valid repetitions.")
     ] = False,
     warm_up_trials: Annotated[
-        bool, typer.Option("--warm-up-trials", help="Those that were made to warm up, instead of the others.")
+        bool, typer.Option("--warm-up-trials", help="Write the warm-up trials instead of the others.")
     ] = False,
     figures: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Instead, the report's figures as files: of svg,pdf,png,csv those named."),
+        typer.Option(metavar="LIST", help="Write the report's figures instead, as svg,pdf,png,csv."),
     ] = None,
     width: Annotated[
         float, typer.Option(metavar="MM", min=40, max=1000, help="Width of figures; the default is that of a column.")
@@ -47,7 +47,8 @@ def export(
     series: Annotated[str, typer.Option(metavar="LIST", help="Only these UUTs in figures and tables.")] = "",
     sizes: Annotated[str, typer.Option(metavar="LIST", help="Only these frame sizes in figures and tables.")] = "",
     tables: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Instead, tables for papers: of latex,markdown those named.")
+        str | None,
+        typer.Option(metavar="LIST", help="Write tables for papers instead, as latex,markdown."),
     ] = None,
     output: Annotated[
         Path | None,

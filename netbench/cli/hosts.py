@@ -41,7 +41,7 @@ def prepare(topology: TopologyArgument) -> None:
     with stopping_on_signals(), passwords_for_now() as passwords:
         found = look_at_hosts(wanted, here, passwords)
         if not found:
-            say("no host of this topology has to be prepared: none is reached by SSH that is not played by netbench")
+            say("no host of this topology needs preparation: it has no SSH host except those emulated by netbench")
         for host in found:
             if not host.is_reached:
                 say(f"{host.name}: {host.checks[0].found}")

@@ -109,7 +109,7 @@ class ConsoleProgress:
             if self._printed.wait(self._quiet_s):
                 self._printed.clear()
             else:
-                parts = (f"still at {self._state.now or 'work'}", self._state.end)
+                parts = (f"still running: {self._state.now or 'work'}", self._state.end)
                 self._console.print("; ".join(filter(None, parts)), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -236,7 +236,7 @@ def _lines(event: Event, state: _State) -> Iterator[str]:
             elif event.expected is not None:
                 yield f"about {event.expected - event.done} of {event.expected} trials to measure{about}"
             else:
-                yield f"as many trials to measure as results ask for{about}; {event.done} are done"
+                yield f"number of trials depends on the results{about}; {event.done} are done"
         case TrialStored():
             yield f"{state.number} {state.last}" + (f"; {state.end}" if state.end else "")
         case BoundsNarrowed() if event.found.state is SearchState.SEARCHING:
@@ -260,7 +260,7 @@ def _lasting_lines(event: Event) -> Iterator[str]:
             yield f"warning: {event.text}"
         case CapturesFull():
             limit = f"captures_limit: {event.limit_mib}M"
-            yield f"captures are not kept any more: with those of {event.key} they would be more than {limit}"
+            yield f"captures are no longer kept: those of {event.key} would exceed {limit}"
         case NoiseFloorMeasured():
             yield str(NoiseFloor(event.half_width, event.repeats, event.trial))
         case SweepEnded():
@@ -279,7 +279,7 @@ def _trial(event: TrialStored) -> str:
         return f"{event.key} {event.verdict}{why}"
     out, offered = mbps(event.throughput_mbps), mbps(event.offered_mbps)
     lost = "" if event.loss_ratio is None else f", {percent(event.loss_ratio)} lost"
-    return f"{event.key} {event.verdict}{why}: {out} of {offered} Mbit/s out{lost}"
+    return f"{event.key} {event.verdict}{why}: {out} of {offered} Mbit/s forwarded{lost}"
 
 
 def _warm_up(event: WarmUpTrialStored) -> str:
@@ -349,7 +349,7 @@ def _show_so_far(directory: ResultDirectory, console: PrintingConsole) -> None:
         results = directory.results(counters=False).in_memory
         if results.trials:
             _show(results, directory, console)
-            console.print(visible(f"report of what there is: {directory.report}"), markup=False, soft_wrap=True)
+            console.print(visible(f"report of the trials so far: {directory.report}"), markup=False, soft_wrap=True)
     except NetbenchError as error:  # for example a full disk, which also stopped the campaign and is reported later
         console.print(printable(f"no report could be written: {error}"), markup=False, soft_wrap=True)
 
@@ -373,5 +373,5 @@ def _show(results: CampaignResults, directory: ResultDirectory, console: Printin
         warnings += steadiness_warnings(steadiness_of(group_trials(results)))
     if warnings:
         kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in warnings))
-        text = f"read the numbers with these warnings, which the report explains: {kinds}"
+        text = f"warnings, explained in the report: {kinds}"
         console.print(text, markup=False, soft_wrap=not console.is_terminal)

@@ -133,7 +133,7 @@ def rfc2544_table(results: CampaignResults) -> RenderableType | None:
     for search, tests in rows:
         values = (read(tests) for read in (latency_text, bursts_text, buffer_text, recovery_text, reset_text))
         table.add_cells(*(cell(search) for cell in (texts | which).values()), *values)
-    not_as = f"not as RFC 2544 has it: {count(otherwise, 'point')}, which the report lists"
+    not_as = f"{count(otherwise, 'deviation')} from RFC 2544, listed in the report"
     return RenderGroup(table, *map(_remark, (*missing, not_as)))
 
 
@@ -230,13 +230,14 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
             share = rough_percent(number / places.total())
             yield f"most lost of {uut}: {place.name}, {share} of {frames(places.total())}"
     if warm_ups := sum(1 for _ in results.warm_ups):
-        yield f"made to warm up, and part of no number: {count(warm_ups, 'trial')}"
+        yield f"warm-up trials, not part of any result: {count(warm_ups, 'trial')}"
     yield from steadiness_remarks(steadiness_of(groups))
     if marked := sum(len(outliers.marked) for group in groups if (outliers := outliers_of(group))):
-        yield f"apart from the others of their cell, and part of its mean: {count(marked, 'trial')}"
+        yield f"outliers, included in the means: {count(marked, 'trial')}"
     if results.ended_sweeps:
         sweeps = count(len(results.ended_sweeps), "sweep")
-        yield f"skipped, saturated: {count(results.skipped_trials, 'trial')} of {sweeps}, as of stop_when_saturated"
+        skipped = count(results.skipped_trials, "trial")
+        yield f"skipped above saturated loads (stop_when_saturated): {skipped} of {sweeps}"
     for kind, number in frequent_kinds(_decisive(trial.reasons, trial.verdict) for trial in results.wanted_trials):
         text = _REMARKS_OF_REASONS.get(kind, _USUAL_REMARK)
         yield text.format(verdict=kind.verdict.value, kind=kind.value, trials=count(number, "trial"))

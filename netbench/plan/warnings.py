@@ -85,16 +85,13 @@ def _expected(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple
     on_one_machine = not all(topology.is_port(stream.source) for stream in topology.streams)
     needed = 3 * streams if on_one_machine else 2 * streams
     if cpus < needed:
-        roles = "sources, UUT and sinks" if on_one_machine else "sources and sinks"
+        roles = "Sources, UUT and sinks" if on_one_machine else "Sources and sinks"
         neighbours = f", {of_neighbours} of them of neighbours," if of_neighbours else ""
-        in_part = (
-            " What a forwarding neighbour seems to take of the victim's throughput is in part what its own sources and "
-            "sinks take."
-        )
+        in_part = " Part of the measured cost of a forwarding neighbour is the CPU time of its own sources and sinks."
         yield (
             WarningKind.SHARED_CPUS,
             f"{roles} of {streams} stream{'s' * (streams > 1)}{neighbours} share {cpus} CPU{'s' * (cpus > 1)} of this "
-            f"machine ({needed} would give each its own): maxima are those of the whole arrangement, not of the UUT."
+            f"machine ({needed} would give each its own): maxima describe tester and UUT together, not the UUT alone."
             f"{in_part if of_neighbours else ''} "
             "Use a machine with more CPUs, fewer streams, or a UUT on a separate machine.",
         )
@@ -102,9 +99,9 @@ def _expected(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple
     if any(topology.stream_link(stream).receive == "inline" for stream in on_veth):
         yield (
             WarningKind.VETH_OVERLOAD_IS_UNSENT,
-            "Over veth pairs that receive inline the UUT's forwarding runs inside the source's own system call: a UUT "
-            "that is overloaded slows its source down. Overload shows as unsent frames, of trials that are saturated, "
-            "hardly ever as loss. With `receive: napi` on the link it is loss, as at a NIC.",
+            "Overload appears as unsent frames in saturated trials, hardly ever as loss: on veth pairs with "
+            "`receive: inline`, the UUT forwards inside the source's system call and slows its source. Set "
+            "`receive: napi` on the link to measure loss, as at a NIC.",
         )
     if on_one_machine and any(load.kind in (LoadKind.SHARE, LoadKind.L1_BIT_RATE) for load in profile.loads):
         yield (
@@ -119,21 +116,21 @@ def _expected(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple
     for end, kind in that_follow_load(profile).items():
         yield (
             WarningKind.TESTER_FOLLOWS_LOAD,
-            f"The {end} {kind} is not `steady`: at high loads it is another one than at low ones, and what that "
-            "changes may be taken for a limit of the UUT. Search with one throughout, "
-            f"--set '{end}={{kind: {kind}, steady: true}}', or name one.",
+            f"The {end} {kind} is not `steady`: it uses different kinds at low and high loads, and the search may "
+            "mistake the difference for a limit of the UUT. Use one kind throughout, "
+            f"--set '{end}={{kind: {kind}, steady: true}}', or name a kind.",
         )
     if profile.duration < _SHORT_S:
         yield (
             WarningKind.SHORT_TRIALS,
-            f"Trials last {profile.duration:g} s: one scheduling hiccup weighs heavily. RFC 2544, section 24, asks for "
+            f"Trials last {profile.duration:g} s: one scheduling hiccup weighs heavily. RFC 2544, section 24, requires "
             "60 s; use at least 10 s for numbers to be quoted (--set duration=10s).",
         )
     if profile.repetitions < _FEW:
         yield (
             WarningKind.FEW_REPETITIONS,
             f"{profile.repetitions} repetition{'s' * (profile.repetitions > 1)}: intervals are wide or unknown; "
-            "the reference method uses 9 (--set repetitions=9).",
+            "for a publication use 9 (--set repetitions=9).",
         )
 
 
@@ -147,8 +144,8 @@ def refused_loads(topology: Topology, profile: Profile) -> str:
             fps = load.fps(size, topology.stream_link(stream).rate)
             if fps is not None and fps * profile.duration < _ONE_FRAME:
                 return (
-                    f"profile {profile.name}: loads: {load} at {size.in_bytes} is a frame every {1 / fps:,.6g} s: not "
-                    f"one is due within the duration ({profile.duration:g} s); raise the load or the duration"
+                    f"profile {profile.name}: loads: {load} at {size.in_bytes} is one frame every {1 / fps:,.6g} s: no "
+                    f"frame is due within the duration ({profile.duration:g} s); raise the load or the duration"
                 )
     cables = all(topology.is_port(stream.source) for stream in topology.streams)
     above = loads_above_line_rate(topology, profile) if cables else []

@@ -18,6 +18,8 @@ _REMEDIES: dict[ReasonKind | LimitKind, str] = {
     ReasonKind.OFFERED_OUT_OF_TOLERANCE: "lower_load",
     ReasonKind.CAPTURE_DROPPED: "bpf_sink",
     ReasonKind.TESTER_DROPPED: "bpf_sink",
+    ReasonKind.TESTER_DISTURBED: "idle_machine",
+    ReasonKind.UNEVEN_PACING: "idle_machine",
     LimitKind.REQUESTED_LOAD: "raise_load",
     LimitKind.SOURCE: "faster_source",
 }

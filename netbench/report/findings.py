@@ -155,7 +155,7 @@ def _of_setting(
         no_baseline = sentence("findings.no_baseline", baseline=name(baseline)) if base is None else ""
         more = "; ".join(list(texts.values())[:_MOST_NAMED])
         return lead, f"{more}. {no_baseline}" if more else no_baseline
-    of = "" if is_alone else f" of {len(others) + 1} alike"
+    of = "" if is_alone else f" among the {len(others) + 1} comparable UUTs"
     tied = [group for group in (top, *others) if top.is_lower_bound and group.is_lower_bound and group.load == top.load]
     if len(tied) > 1 and any(group is base for group in tied):
         amounts = "; ".join(f"{name(group.uut)} {_most_of(group)}" for group in tied)

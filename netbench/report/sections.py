@@ -139,7 +139,7 @@ def _maximum(model: ReportModel) -> Sections:
     blocks: list[Block] = [*_figure("maximum", model), Note(sentence("notes.maximum_counts", left_out=text))]
     blocks += _notes("figure_4_of_paper") if model.paper else []
     for table in tables_of("lower-bounds", model):
-        summary = f"Lower bounds: {count(len(table.rows), 'maximum', 'maxima')} not saturated"
+        summary = f"Lower bounds: {count(len(table.rows), 'maximum', 'maxima')} without overload"
         blocks.append(Folded(summary, [*_notes("lower_bounds"), table]))
     pairs = {(group.scenario, group.sources) for group in model.groups}
     single = 1 < len(pairs) == len({scenario for scenario, _ in pairs})

@@ -45,12 +45,12 @@ def selftest_page(record: SelftestRecord) -> str:
 
 
 def selftest_before(when_ns: int, manifest: Mapping[str, object]) -> str:
-    """How long before a campaign a self-test was made: `2 hours before (2025-03-04 07:15:00 UTC)`."""
+    """How long before a campaign a self-test was made: `2 hours before this campaign (2025-03-04 07:15:00 UTC)`."""
     try:
         started = datetime.fromisoformat(str(manifest.get("started"))).timestamp()
     except ValueError:
         return f"at {_moment(when_ns)}"
-    return f"{_duration(started - when_ns / 1e9)} before ({_moment(when_ns)})"
+    return f"{_duration(started - when_ns / 1e9)} before this campaign ({_moment(when_ns)})"
 
 
 def _moment(when_ns: int) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from netbench.model.verdict import CampaignWarning, WarningKind
-from netbench.report.formats import UNKNOWN, capitalised, change, count, p_value, percent_limit, sentence
+from netbench.report.formats import UNKNOWN, change, count, p_value, percent_limit, sentence
 from netbench.statistics.drift import BootEffects, Drift, FirstTrials, Steadiness
 
 _AN_HOUR_FROM_S = 1800.0  # shorter campaigns are not extrapolated to an hour
@@ -92,7 +92,7 @@ def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[CampaignWarning
             text = sentence(
                 "stability.first_trials_differ",
                 uut=uut,
-                first=capitalised(_first(first.trials)),
+                first=_first(first.trials),
                 change=change(first.change),
                 p=p_of(first),
                 trials=first.trials,

@@ -246,7 +246,7 @@ class CellSearch:
                 elif (rates := rates + 1) < _MOST_RATES:
                     times, fps = 0, rounded(part * min(fps, trial.offered_fps))
                 else:
-                    raise GivenUpError(f"the sources hold no rate for {seconds:g} s: {trial.limited_by}")
+                    raise GivenUpError(f"the sources sustain no rate for {seconds:g} s: {trial.limited_by}")
         return trial
 
     # What follows the search, at the `result` for the first goal.

@@ -246,7 +246,10 @@ def contradiction(trials: Sequence[Measured], goal: Goal, width: float, bounds: 
         met = [goal.is_met_by(trial) for trial in trials if trial.load_fps == load and not trial.limited_by]
         bad = met.count(False)
         if bad >= _FEWEST_CONTRARY and bad >= _CONTRARY_PART * len(met):
-            return f"{bad} of {len(met)} trials at {load:,.0f} frames/s lost more, though that is below the bounds"
+            return (
+                f"{bad} of {len(met)} trials at {load:,.0f} frames/s missed the goal, though this load is below the "
+                "bounds"
+            )
     above = above_upper(trials, goal, width, bounds)
     if not above:
         return ""

@@ -237,22 +237,21 @@ def expected_of_tests(options: SearchOptions, profile: Profile, frame_size: Fram
 
 _OF_TEST: dict[Test, str] = {
     "latency": (
-        "latency is measured of every frame, by time stamps that software makes at the source and at the sink, "
-        "instead of one tagged frame after 60 s (section 26.2): a trial's value is their mean, from the moment "
-        "that a frame is handed to the source's NIC until it is taken from the sink's, which is neither of the two "
-        "definitions of RFC 1242 (section 3.8)"
+        "latency is the mean over all frames of a trial, by software time stamps, instead of that of one tagged frame "
+        "after 60 s (section 26.2); it runs from the hand-over of a frame to the source's NIC to its reading from the "
+        "sink's NIC, which matches neither definition of RFC 1242 (section 3.8)"
     ),
     "frame-loss-rate": (
-        "frame loss is measured, and drawn, at parts of the highest rate that the sources can be paced at, or at "
-        "parts of the highest load requested, not of the link rate (section 26.3)"
+        "frame loss is measured and plotted at percentages of the highest paced rate of the sources, or of the "
+        "highest load requested, not of the link rate (section 26.3)"
     ),
     "back-to-back": (
         "bursts are sent at the highest rate that the sources can be paced at, not with the smallest gaps of the "
         "link (section 26.4), and buffer times are computed with that rate"
     ),
     "reset": (
-        "a reset (section 26.6) is the UUT ended and started again by netbench, with what is set up for it: no "
-        "button is pressed, and no power interrupted for 10 s; it is timed by the frames that are lost (RFC 6201)"
+        "a reset (section 26.6) is a restart in software: netbench stops and starts the UUT and its setup, without a "
+        "reset button or a power interruption of 10 s; the reset time is computed from lost frames (RFC 6201)"
     ),
 }
 

@@ -264,7 +264,7 @@ def _drift(residuals: Sequence[Residual]) -> Drift:
         overall = trend(series)
     alike = bool(series) and all(len(set(cell_series.values)) == 1 for cell_series in series)
     if overall is None or (overall.smallest_p > ALPHA and not alike):
-        few = f"{len(boots)} boots: too few to tell drift from how boots differ, which takes {FEWEST_BOOTS}"
+        few = f"{len(boots)} boots: too few to separate drift from differences between boots ({FEWEST_BOOTS} needed)"
         return Drift(over_s, points, unknown=few if len(boots) > 1 else "too few repetitions")
     low, high = (None if slope is None else slope * over_s for slope in (overall.low, overall.high))
     return Drift(over_s, points, overall.slope * over_s, low, high, overall.p)

@@ -281,7 +281,7 @@ def statement(ratio: RatioOfMeans) -> str:
         return f"{'' if ratio.unknown is Unknown.TOO_FEW else 'unknown: '}{ratio.why_unknown}{measured}"
     if ratio.bound and ratio.change is not None:
         which = "the baseline" if ratio.bound == "≤" else "this maximum"
-        return f"{ratio.bound} {_signed(ratio.change, _decimals(ratio.change))} %: {which} is at least what was offered"
+        return f"{ratio.bound} {_signed(ratio.change, _decimals(ratio.change))} %: {which} is a lower bound"
     if ratio.excluded is None:
         changes = [value for value in (ratio.change, ratio.change_low, ratio.change_high) if value is not None]
         change, low, high = (_signed(value, _decimals(*changes)) for value in changes)

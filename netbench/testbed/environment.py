@@ -356,9 +356,10 @@ _TEXTS = {
     "frequency": "The CPU frequency governor is {governor}, not performance: the speed of the CPUs, and with it every "
     "rate near a maximum, can change during a trial. Set it before measuring: `echo performance | sudo tee "
     "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor`.",
-    "virtual": "netbench ran inside a virtual machine ({machine}): its neighbours can take CPU time at any moment, and "
-    "its timers pass through the hypervisor. UUTs measured in turns can be compared with each other; maximum rates and "
-    "delays describe this virtual machine at that time. Measure on bare metal for numbers that hold elsewhere.",
+    "virtual": "netbench ran inside a virtual machine ({machine}): other virtual machines on its host can take CPU "
+    "time at any moment, and its timers pass through the hypervisor. UUTs measured in turns remain comparable; maximum "
+    "rates and delays apply only to this virtual machine at that time. Measure on bare metal for numbers that apply "
+    "elsewhere.",
     "limited": "A control group limits the CPU time of netbench to {limit}. When it is used up, sources, sinks and "
     "UUTs that are processes stop until the next period. Trials in which that takes longer than a documented limit are "
     "invalid (tester-disturbed). Before measuring, {remedy}.",

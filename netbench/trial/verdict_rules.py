@@ -136,13 +136,14 @@ def _judged(
     for task in spec.guests:
         if task.share_of_less:
             who = "the UUT" if task.name == VICTIM else f"neighbour {task.name}"
-            what = "a share of a lower bound of the maximum; the limit was"
-            detail = f"{who} is offered {what} {task.share_of_less}"
+            detail = (
+                f"the load of {who} is a share of a lower bound, not of the maximum; the limit was {task.share_of_less}"
+            )
             yield Reason(ReasonKind.SHARE_OF_LOWER_BOUND, "", detail)
         if task.is_less_than_share:
             assert task.traffic is not None, "its load is known"
             detail = (
-                f"{task.traffic.load} is more than the sources can hold; they offered the highest rate that they hold"
+                f"{task.traffic.load} is more than the sources can sustain; they offered their highest sustained rate"
             )
             yield Reason(ReasonKind.LESS_THAN_SHARE, "", detail)
     for guest in guests:
@@ -235,7 +236,7 @@ def _apart(evidence: Sequence[StreamObservation], limit_s: float) -> Iterator[Re
         if stream.sent.apart_s > limit_s:
             detail = (
                 f"the threads of the source began or ended {stream.sent.apart_s * 1e3:,.0f} ms apart, so its rate is "
-                "not that of all of them; a longer duration makes this small"
+                "not the rate of all threads at once; use a longer duration"
             )
             yield Reason(ReasonKind.SOURCES_APART, stream.path.name, detail)
     for together in spans.values():
@@ -246,7 +247,7 @@ def _apart(evidence: Sequence[StreamObservation], limit_s: float) -> Iterator[Re
             detail = (
                 f"{len(together)} sources began {began_s * 1e3:,.0f} ms and ended {ended_s * 1e3:,.0f} ms apart: all "
                 f"sent at once for {overlap_s:.3f} s of {any_s:.3f} s, so the sum of their rates never occurred; "
-                "a longer duration makes this small"
+                "use a longer duration"
             )
             yield Reason(ReasonKind.SOURCES_APART, "", detail)
 
@@ -271,9 +272,9 @@ def beyond_ceiling(
     many = "one source" if sources == 1 else f"each of {sources} sources at once"
     where = "above" if load > ceiling else "near"
     detail = (
-        f"a load of {load:,.0f} frames/s is {where} {ceiling:,.0f} frames/s, which the self-test found {many} and its "
-        f"sink to manage here at {frame_size.in_bytes} without a UUT: the tester may be the limit; offer less, or "
-        "give it more CPUs and run the self-test again"
+        f"a load of {load:,.0f} frames/s is {where} the tester's ceiling of {ceiling:,.0f} frames/s (self-test without "
+        f"a UUT, {many}, {frame_size.in_bytes}): the tester may be the limit; request a lower load, or add CPUs and "
+        "run the self-test again"
     )
     return [Reason(ReasonKind.TESTER_LIMITED, counts.stream, detail)]
 
@@ -324,9 +325,9 @@ def _at_fault(evidence: StreamObservation) -> str:
     if sent.away_s > min(_MAY_BE_AWAY_PART * took_s, _MOST_OF_MISSING * missing_s):
         return f"the source did not run for {sent.away_s:.3f} s of that, although it had frames to send"
     if sent.unevenness > _MAY_BE_UNEVEN_PART:
-        return f"it was unsteady: up to {sent.unevenness:.0%} of its frames ahead of an even rate, or behind"
+        return f"the source was unsteady: up to {sent.unevenness:.0%} of its frames ahead of or behind an even rate"
     if link_s < min(_MOST_OF_MISSING * missing_s, _MUCH_OF_ALL * took_s):
-        return f"backpressure by its link for {link_s:.3f} s only: the source itself is too slow"
+        return f"the source itself is too slow: its link exerted backpressure for {link_s:.3f} s only"
     return ""
 
 
@@ -420,7 +421,7 @@ def _links(evidence: StreamObservation) -> Iterator[Finding]:
         elif nic.carrier_changes is None:
             yield (
                 ReasonKind.LINK_UNKNOWN,
-                f"{role} NIC {interface} had its link before and after; its kernel does not count changes in between",
+                f"the link of {role} NIC {interface} was up before and after; its kernel counts no changes in between",
             )
 
 
@@ -459,8 +460,8 @@ def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Findi
         detail = f"{counts.unexplained_frames:,} frames are explained by no counter"
         if counts.unexplained_frames > 0 and evidence.extra_at_sink:
             detail += (
-                f"; the sink's NIC received {evidence.extra_at_sink:,} frames that the sink did not count: frames of "
-                "others, or the stream's own, corrupted or lost before the capture"
+                f"; the sink's NIC received {evidence.extra_at_sink:,} frames that the sink did not count: other "
+                "traffic, or frames of the stream that were corrupted or lost before the capture"
             )
         if counts.unexplained_frames > 0 and counts.received.duplicates:
             detail += "; the duplicates may be these frames, with a sequence number rewritten on the way"
@@ -471,8 +472,8 @@ def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Findi
     if counts.overcounted_frames:
         yield (
             ReasonKind.UNEXPLAINED_FRAMES,
-            f"counters of drops on the way exceed the loss by {counts.overcounted_frames:,} frames: they counted "
-            "frames of others as well",
+            f"drop counters on the path exceed the loss by {counts.overcounted_frames:,} frames: they also counted "
+            "other traffic",
         )
     if counts.lost_frames:
         yield from _changed_counters(evidence)

@@ -211,7 +211,7 @@ def test_boots_are_warmed_up_and_so_is_the_one_that_goes_on_after_a_kill_and_a_c
     _clean_undoes_what_a_killed_run_left()
     done = netbench("resume", results)
     assert done.returncode == 0, done.stderr
-    assert "made to warm up, and part of no number: " in done.stdout
+    assert "warm-up trials, not part of any result: " in done.stdout
     found = rows(results)
     assert len(found) == len({row["trial"] for row in found}) == 2 * 2
     assert {row["warm_up_trials"] for row in found} == {"2"}

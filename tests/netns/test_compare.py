@@ -40,7 +40,7 @@ def test_campaigns_of_the_same_do_not_differ_in_loss_and_what_was_changed_shows(
     done = netbench("compare", base, again, worse, "--html", page, "--accept-disturbed")
     assert done.returncode == 0, done.stderr
     same, _, other = done.stdout.partition("worse against base")
-    assert "warning: not only numbers differ, base → worse:\n  topology: uuts.0.drop.k: 0 → 3\n" in same
+    assert "warning: settings differ, base → worse:\n  topology: uuts.0.drop.k: 0 → 3\n" in same
     assert "base → again" not in same
     assert "pp" not in same, "no frame was lost"
     (loss,) = [line for line in other.splitlines() if "+3.000 pp (± " in line]

@@ -302,7 +302,7 @@ def test_a_campaign_that_was_broken_off_shows_what_there_is_and_how_to_go_on(
     given, out, err = command("resume", results.path)
     assert (given, err) == (code, f"{expected_message} {results.path}\n")
     assert "2 valid" in out
-    assert out.endswith(f"report of what there is: {results.report}\n")
+    assert out.endswith(f"report of the trials so far: {results.report}\n")
     assert results.report.read_text().startswith("<!")
 
 

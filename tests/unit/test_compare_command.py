@@ -75,7 +75,7 @@ def test_what_else_differs_leads(compare, base, tmp_path):
     code, out, _ = compare(base, stored(tmp_path / "new", made_up(seed=2), lab, before=before))
     assert code == 0
     assert "  topology: name: lab → lab2\n  topology: uuts.0.forward: not there → route\n" in out
-    assert "warning: not only numbers differ, base → new:\n  kernel: 6.1.0-31-amd64 → 6.12.1\n" in out
+    assert "warning: settings differ, base → new:\n  kernel: 6.1.0-31-amd64 → 6.12.1\n" in out
     assert out.index("6.12.1") < out.index("Highest throughput")
 
 

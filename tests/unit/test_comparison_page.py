@@ -33,7 +33,7 @@ def test_two_campaigns_and_what_else_differs():
     made = page(made_up(seed=1), made_up(77_600, seed=2), differs=[kernel])
     assert made.text.startswith("new against old <one>")
     assert "new: slower in 3, by up to 3.0 %; 4 cells in all" in made.text
-    assert "Not only the numbers differ: 1 setting" in made.text
+    assert "Settings differ, too: 1 setting" in made.text
     assert "kernel 6.1 6.<12>" in made.text
     assert "Trend" not in made.text
     assert made.loaded == ["data:,"]

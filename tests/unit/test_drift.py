@@ -73,7 +73,7 @@ def test_a_uut_that_forwards_all_it_is_offered_has_no_drift_that_could_be_seen()
 def test_fewer_than_five_boots_cannot_be_reported_from_drift(repetitions):
     found = steadiness(replace(NINE, drift=-0.2, repetitions=repetitions, uuts=("one",)))["one"]
     assert found.drift.change is None
-    assert drift_words(found.drift).startswith(f"unknown: {repetitions} boots: too few to tell drift")
+    assert drift_words(found.drift).startswith(f"unknown: {repetitions} boots: too few to separate drift")
     assert not list(steadiness_warnings([replace(found, boots=None, first=None)]))
 
 

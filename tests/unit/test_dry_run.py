@@ -98,7 +98,7 @@ def test_guests_beside_the_kernel_of_this_machine():
 
 def test_what_sends_and_receives_and_on_what_hosts_as_far_as_that_is_known():
     lines = output("lab-vm", "generator={kind: pktgen, burst: 2}")
-    (ends,) = section(lines, "# what sends and receives")
+    (ends,) = section(lines, "# kinds of source and sink")
     assert ends.startswith("s1: pktgen (the kernel of its host; pacing=lattice ")
     assert "burst=2; 1 thread; CPU 0) to tcpdump (the version of its host; snap_length=64; 1 thread; CPU 1)" in ends
     source = next(line for line in section(lines, "# hosts") if line.startswith("source: "))
@@ -128,7 +128,7 @@ def test_the_shared_host_is_reported_with_phases_and_what_the_neighbours_do():
     second = section(lines, "# neighbour second")
     assert [line for line in second if line.startswith(qemu_program())]
     assert "guest: ip address add 198.18.2.1/24 dev INGRESS-n1" in second
-    assert sorted(section(lines, "# what the neighbours do")) == [
+    assert sorted(section(lines, "# activities of neighbours")) == [
         "cpu-heavy: second stress-ng --cpu 8 --vm 4",
         "cpu-light: second stress-ng --cpu 1",
         "dedicated: second off",
@@ -136,7 +136,7 @@ def test_the_shared_host_is_reported_with_phases_and_what_the_neighbours_do():
         "network-95: second forwards 64-byte frames at 95% of the maximum",
         "shared-idle: second idle",
     ]
-    begun = "# searched for first, in trials that are chosen one by one by what was measured so far"
+    begun = "# searched for first; each trial depends on earlier results"
     assert section(lines, begun) == ["virtio  shared-idle  s1  64 B: the maximum that loads refer to"]
     trials = section(lines, "# then trials, in order")
     assert (trials[0], len(trials)) == ("virtio", 1 + 6 * 4 * 3)
@@ -162,7 +162,7 @@ def expected_s(lines):
 def test_that_sweeps_may_end_early_is_reported():
     lines = output("netns", "stop_when_saturated=2", "loads=max,100fps,2%", "frame_sizes=64", uuts=["bridge"])
     first, _, *trials, _ = lines[lines.index("# trials, in order") + 1 :]
-    assert first == "  # loads of a sweep go upwards; once 2 loads in a row are saturated, what is above is skipped"
+    assert first == "  # loads of a sweep rise; once 2 loads in a row are saturated, higher loads are skipped"
     assert [trial.split()[5] for trial in trials] == ["100fps", "2%", "max"] * 3
 
 

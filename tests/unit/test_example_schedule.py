@@ -34,7 +34,7 @@ def test_a_schedule_of_somebody_else(halving, monkeypatch, tmp_path, stopped_in)
     campaign.testbed.behaviours["bridge"] = [LOST, Behaviour(), LOST]
     wanted: dict[str, Any] = {"schedule": {"kind": "halving", "highest": 1600, "steps": 4}}
     output = describe(campaign.request(**wanted))
-    assert "# trials: chosen one by one by what was measured so far (halving)" in list(output)
+    assert "# trials: each depends on earlier results (halving)" in list(output)
     if stopped_in is None:
         results = campaign.run(**wanted)
     else:

@@ -151,7 +151,7 @@ NFT = growth("bridge", "nft b", "dropped", None)
         (
             arriving(375, growth("uut", "drop rule", "dropped", 925, THROUGH_UUT)),
             ReasonKind.UNEXPLAINED_FRAMES,
-            "counters of drops on the way exceed the loss by 300 frames: they counted frames of others as well",
+            "drop counters on the path exceed the loss by 300 frames: they also counted other traffic",
         ),
         (
             arriving(
@@ -209,7 +209,7 @@ NFT = growth("bridge", "nft b", "dropped", None)
         (
             with_nic("source", replace(NIC, carrier_changes=None)),
             ReasonKind.LINK_UNKNOWN,
-            "source NIC nb-tx1 had its link before and after; its kernel does not count changes in between",
+            "the link of source NIC nb-tx1 was up before and after; its kernel counts no changes in between",
         ),
         (
             arriving(999, received=received(999, dropped=None)),
@@ -277,18 +277,21 @@ def test_the_worst_verdict_wins():
     [
         ({"link_s": 0.5}, None),
         ({"link_s": 0.25, "away_s": 0.05, "unevenness": 0.1, "errors": 7}, None),
-        ({"link_s": 0.249}, "backpressure by its link for 0.249 s only: the source itself is too slow"),
+        ({"link_s": 0.249}, "the source itself is too slow: its link exerted backpressure for 0.249 s only"),
         (
             {"link_s": 0.5, "away_s": 0.051},
             "the source did not run for 0.051 s of that, although it had frames to send",
         ),
         (
             {"link_s": 0.5, "unevenness": 0.101},
-            "it was unsteady: up to 10% of its frames ahead of an even rate, or behind",
+            "the source was unsteady: up to 10% of its frames ahead of or behind an even rate",
         ),
         # 900 frames should have taken 0.9 s: the link took most of the missing 0.1 s, or it did not.
         ({"frames": 900, "link_s": 0.05}, None),
-        ({"frames": 900, "link_s": 0.049}, "backpressure by its link for 0.049 s only: the source itself is too slow"),
+        (
+            {"frames": 900, "link_s": 0.049},
+            "the source itself is too slow: its link exerted backpressure for 0.049 s only",
+        ),
         (
             {"frames": 980, "link_s": 0.5, "away_s": 0.011},
             "the source did not run for 0.011 s of that, although it had frames to send",

@@ -85,8 +85,8 @@ SCENARIO = {"scenario": "cpu-heavy"}
 @pytest.mark.parametrize(
     ("trials", "bound", "index", "message"),
     [
-        ([*AT_LEAST, *at(2000, 1500, **SCENARIO)], "≤", 0.75, "≤ −25.0 %: the baseline is at least what was offered"),
-        ([*LESS, *at(2000, 2000, **SCENARIO)], "≥", 4 / 3, "≥ +33.3 %: this maximum is at least what was offered"),
+        ([*AT_LEAST, *at(2000, 1500, **SCENARIO)], "≤", 0.75, "≤ −25.0 %: the baseline is a lower bound"),
+        ([*LESS, *at(2000, 2000, **SCENARIO)], "≥", 4 / 3, "≥ +33.3 %: this maximum is a lower bound"),
         ([*LESS, *at(2000, 1200, **SCENARIO)], "", 0.8, "−20.0 % "),
     ],
 )
@@ -112,9 +112,9 @@ def test_a_ratio_of_two_lower_bounds_is_unknown():
 def test_the_report_and_the_terminal_never_show_such_a_maximum_as_a_plain_number():
     trials = [*at(1000, 1000), *at(2000, 2000)]
     (best,) = best_groups(with_limits(group_trials(campaign(trials))))
-    assert maximum_text(best) == "≥ 1.3 Mbit/s, not saturated: limited by the highest load requested"
+    assert maximum_text(best) == "≥ 1.3 Mbit/s, not overloaded: limited by the highest load requested"
     page = page_of(campaign(trials))
-    assert "≥ 1.3 Mbit/s, not saturated: limited by the highest load requested" in page.text
+    assert "≥ 1.3 Mbit/s, not overloaded: limited by the highest load requested" in page.text
     assert "≥ 1" in str(figures_on(page.source)[0].plotly), "on the bar"
     output = printed(campaign(trials))
     assert "≥ 1.3" in output

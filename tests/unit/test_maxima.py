@@ -110,7 +110,7 @@ def test_one_search_serves_all_shares_of_a_frame_size_and_each_size_has_its_own(
     scenarios = [{"network": ["50%", "90%"]}, {"name": "large", "network": "50%", "frame_size": 1500}]
     wanted = profile(scenarios=scenarios, frame_sizes=[500])
     lines = list(describe(campaign.request(scenarios=scenarios, frame_sizes=[500])))
-    begun = lines.index("# searched for first, in trials that are chosen one by one by what was measured so far")
+    begun = lines.index("# searched for first; each trial depends on earlier results")
     end = lines.index("# then trials, in order")
     assert lines[begun - 2 : begun] == [
         f"# calibration: 1 source at {size} bytes, without a UUT where links allow it" for size in ("64", "1,500")
@@ -213,7 +213,7 @@ def test_above_its_maximum_a_uut_is_offered_what_the_source_was_seen_to_hold(cam
         assert trial.streams[0].intended_fps == pytest.approx(intended, rel=0.01)
         assert [reason.kind for reason in trial.reasons] == ([ReasonKind.LESS_THAN_SHARE] if is_less else [])
         assert trial.verdict is Verdict.VALID
-    assert "is more than the sources can hold" in report_page(results)
+    assert "is more than the sources can sustain" in report_page(results)
 
 
 def test_a_uut_without_a_maximum_costs_its_own_trials(campaign):

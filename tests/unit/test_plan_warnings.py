@@ -73,8 +73,8 @@ def test_a_load_that_no_trial_has_time_for_a_frame_of_is_impossible():
     assert refused_loads(topology(), profile(loads=["1fps", "max"])) == ""
     assert refused_loads(topology(), profile(loads=["10fps"], duration="100ms")) == ""
     assert refused_loads(topology(), profile(loads=["2fps", "0.5fps"])) == (
-        "profile one: loads: 0.5fps at 64 bytes is a frame every 2 s: not one is due within the duration (1 s); raise "
-        "the load or the duration"
+        "profile one: loads: 0.5fps at 64 bytes is one frame every 2 s: no frame is due within the duration (1 s); "
+        "raise the load or the duration"
     )
 
 

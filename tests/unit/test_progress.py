@@ -64,7 +64,7 @@ ENDLESS = {"planned": None, "expected_s": None}  # results decide the next trial
         ([started(planned=10, done=7), stored()], ["3 of 10 trials to measure, about 12 s", f"8/10 {KEY} valid"]),
         (
             [started(**ENDLESS, done=2), stored()],
-            ["as many trials to measure as results ask for; 2 are done", f"3 {KEY} valid"],
+            ["number of trials depends on the results; 2 are done", f"3 {KEY} valid"],
         ),
         (
             [CampaignWaits(7, "x"), started(), CampaignDisturbed("another")],
@@ -126,7 +126,7 @@ SEVERAL = (
     AGAIN,
     stored("invalid", reasons=("link-down",), **NUMBERS),
 )
-CAME_OF = f"{KEY} invalid (saturated, link-down): 12.5 of 13.4 Mbit/s out, 7.000 % lost"
+CAME_OF = f"{KEY} invalid (saturated, link-down): 12.5 of 13.4 Mbit/s forwarded, 7.000 % lost"
 
 
 def test_a_line_of_a_trial_has_its_numbers_its_reasons_and_the_end():
@@ -136,7 +136,7 @@ def test_a_line_of_a_trial_has_its_numbers_its_reasons_and_the_end():
 
 def test_the_bar_has_the_last_numbers_and_counts_doubts_with_their_reasons():
     text = plain(shown(*SEVERAL, terminal=True))
-    assert f"last: {KEY} invalid (link-down): 12.5 of 13.4 Mbit/s out, 7.000 % lost" in text
+    assert f"last: {KEY} invalid (link-down): 12.5 of 13.4 Mbit/s forwarded, 7.000 % lost" in text
     assert "2 invalid (link-down 2); 1 suspicious (foreign-frames 1, not-drained 1)" in text
     assert "in 3 min 20 s" in text
 
@@ -156,12 +156,12 @@ def test_a_log_that_was_silent_reports_what_is_being_done_and_when_it_ends():
     lines.on(started())
     lines.on(AGAIN)
     for _ in range(1000):
-        if f"still at {KEY} (attempt 2); ends about " in text.getvalue():
+        if f"still running: {KEY} (attempt 2); ends about " in text.getvalue():
             break
         time.sleep(0.01)
     lines.close()
     reported = text.getvalue()
-    assert f"still at {KEY} (attempt 2); ends about " in reported
+    assert f"still running: {KEY} (attempt 2); ends about " in reported
     time.sleep(0.02)
     assert text.getvalue() == reported, "a finished campaign prints nothing more"
 

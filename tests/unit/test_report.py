@@ -57,7 +57,7 @@ def test_what_is_saturated_is_valid_and_marked_and_what_is_skipped_is_not_missin
     text = printed(results)
     assert "2 saturated" in text
     assert "saturated, which counts for the load that was offered: 2 trials" in text
-    assert "skipped, saturated: 4 trials of 1 sweep" in text
+    assert "skipped above saturated loads (stop_when_saturated): 4 trials of 1 sweep" in text
 
 
 def test_every_link_leads_to_a_place_on_the_page_and_nothing_is_loaded() -> None:
@@ -124,7 +124,7 @@ def test_attempts_thrown_away_are_reported_and_what_they_leave_is_no_maximum() -
     assert "2 invalid attempts discarded , and the trials repeated." in text
     assert "Discarded attempts Invalid attempts" in text
     assert "raw 64 B 1000fps 1 1 2 all egress NIC was down" in text
-    assert "at the first attempt; 1 measurement with valid trials did not." in text
+    assert "at the first attempt; excluded: 1 measurement with valid trials." in text
 
 
 def test_a_manifest_that_knows_nothing_still_gives_a_page() -> None:
@@ -207,7 +207,7 @@ def test_a_page_about_guests_marks_them_everywhere_and_reports_their_facts() -> 
     assert "Fact raw virtio (emulated) e1000 (emulated) vmxnet3 (emulated)" in page.text
     alike = {"raw": {"kernel": "6.1", "cpus": "1"}, "kvm": {"kernel": "6.1", "cpus": "2"}}
     output = page_of(campaign([trial(stream_counts())], uuts=("raw", "kvm"), facts=alike)).text
-    assert "Fact All 2 kernel 6.1 Fact raw kvm cpus 1 2" in output
+    assert "Fact All 2 UUTs kernel 6.1 Fact raw kvm cpus 1 2" in output
     assert "guest kernel – 6.1.0-56-amd64 6.1.0-56-amd64 6.1.0-56-amd64" in page.text
     assert "vhost – off: no /dev/vhost-net – –" in page.text
     assert "vmxnet3 (emulated) 1,518 B 32000fps 1 3 all the guest did not come up within 60 s" in page.text

@@ -75,14 +75,14 @@ def test_uuts_are_grouped_by_where_they_ran_and_by_kind() -> None:
     page = page_of(results)
     text = page.text[page.text.index("Platforms Virtualisation, CPU and NICs") :]
     rows = (
-        "No virtualisation raw its machine's this one its machine's 0.10 s –",
-        "OS-level virtualisation lxc its machine's this one attached by veth"
+        "No virtualisation raw native this one native 0.10 s –",
+        "OS-level virtualisation lxc native this one attached by veth"
         " 0.50 s (0.25 to 1.50, 3 starts) 2.00 MiB (1.00 to 3.00, 2 starts)",
-        f"Paravirtualisation xen-pv (emulated) its machine's VM lab, CPU emulated, tcg: {NO_KVM} attached by vif",
+        f"Paravirtualisation xen-pv (emulated) native VM lab, CPU emulated, tcg: {NO_KVM} attached by vif",
         f"Full virtualisation, by a program tcg (emulated) emulated, tcg: {NO_KVM} this one e1000 (emulated),"
         " attached by tap",
         "twice (emulated) emulated, tcg:",
-        "Full virtualisation, hardware-assisted kvm (emulated) its machine's, assisted by the processor, kvm VM lab",
+        "Full virtualisation, hardware-assisted kvm (emulated) hardware-assisted, kvm VM lab",
     )
     assert sorted(map(text.index, rows)) == [text.index(row) for row in rows]
     assert "The UUTs ran on different CPUs" in text

@@ -45,8 +45,8 @@ def test_outliers_are_counted_and_part_of_their_mean():
     trials[4] = replace(trials[4], guests=(replace(trials[4].victim, streams=(slow,)),))
     results = campaign(trials, uuts=made.uuts)
     page = report_page(results)
-    assert "1 valid trial in 1 cell, of 1 with 5 valid trials or more" in page
-    assert "apart from the others of their cell, and part of its mean: 1 trial" in summary(results)
+    assert "Outliers: 1 valid trial in 1 cell. Tested cells, with 5 valid trials or more: 1 " in page
+    assert "outliers, included in the means: 1 trial" in summary(results)
 
 
 def calls_for(repetitions):

@@ -175,7 +175,7 @@ def test_how_far_the_tester_was_held_up_is_summed_up_for_each_uut() -> None:
 def test_the_head_of_the_page_reports_whether_the_tester_was_tested() -> None:
     results = campaign([trial(stream_counts(), reasons=LIMITED)], manifest={**MANIFEST, "selftest": RECORD})
     page = page_of(results)
-    assert "Self-test passed 2 hours before (2025-03-04 07:15:00 UTC)." in page.text
+    assert "Self-test passed 2 hours before this campaign (2025-03-04 07:15:00 UTC)." in page.text
     assert "Passed: 1 check; the tester can be trusted here. 1 check could not be made." in page.text
     assert "drop 7-of-100 70 70 0 pass" in page.text
     assert "delay skipped no netem here" in page.text

@@ -237,7 +237,7 @@ def test_sources_that_hold_no_rate_are_given_up() -> None:
 
     found, _, results = followed(schedule({"highest": "max", "tests": ["back-to-back"]}), uut)
     assert (found.lower_fps, found.upper_fps, found.tests) == (None, None, None)
-    assert found.why == "the sources hold no rate for 0.1 s: offered-out-of-tolerance: too slow"
+    assert found.why == "the sources sustain no rate for 0.1 s: offered-out-of-tolerance: too slow"
     assert len(results) == 4 + 2 * 8, "as fast as they can, and paced, each rate twice"
 
 

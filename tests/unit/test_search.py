@@ -464,9 +464,7 @@ def test_a_campaign_that_searches(monkeypatch, tmp_path):
     }
     lost = Behaviour(lost_in_uut=1)
     campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
-    assert "# trials: chosen one by one by what was measured so far (search)" in list(
-        describe(campaign.request(**wanted))
-    )
+    assert "# trials: each depends on earlier results (search)" in list(describe(campaign.request(**wanted)))
     campaign.testbed.behaviours["bridge"] = [lost, Behaviour(), Behaviour(), lost, Behaviour(), Behaviour()]
     campaign.stopped_at(4, **wanted)
     results = campaign.resume()

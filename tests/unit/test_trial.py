@@ -376,7 +376,7 @@ def test_sources_that_do_not_send_at_once_have_no_sum(measure, ms, tolerance, ap
     result = measure(setup, "s1", "s2", "s3", tolerance=tolerance)
     detail = (
         "3 sources began 101 ms and ended 101 ms apart: all sent at once for 0.000 s of 0.101 s, so the sum of their "
-        "rates never occurred; a longer duration makes this small"
+        "rates never occurred; use a longer duration"
     )
     assert reported(result) == ([(ReasonKind.SOURCES_APART, "", detail)] if apart else [])
 

@@ -37,7 +37,7 @@ def _bar(x: int, group: Group | None, tried: Sequence[Group]) -> Mark:
     if group is not None and (throughput := group.maximum_mbps):
         hover = f"highest throughput at {group_tooltip(group)}"
         if group.is_lower_bound:
-            hover += f"\n≥: not saturated, limited by {group.limited_by}"
+            hover += f"\n≥: not overloaded, limited by {group.limited_by}"
         text = at_least(f"{throughput.mean:,.0f}", group.is_lower_bound)
         kfps = kfps_of_mix(group.frame_size, mean(group.maximum_fps))
         numbers = numbers_of(group, *LOADS, "limited_by")

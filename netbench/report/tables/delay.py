@@ -79,7 +79,7 @@ def software_delay(model: ReportModel) -> Iterator[Table]:
         time("Mean", "smoothed_mean_us", fmean),
         time("Largest", "largest_us", max),
         time("Jitter", "jitter_us", max),
-        words("Frames by their delay", _classes),
+        words("Frames by delay, µs", _classes),
     )
 
 
@@ -116,7 +116,7 @@ def order(model: ReportModel) -> Iterator[Table]:
             number("Largest extent", lambda row: frames(row[2].extent_frames)),
             number("Loss runs", lambda row: frames(row[2].loss_runs)),
             number("Longest run", lambda row: frames(row[2].longest_run_frames)),
-            words("Loss runs by their frames", lambda row: _run_lengths(row[2])),
+            words("Loss runs by length", lambda row: _run_lengths(row[2])),
         )
 
 

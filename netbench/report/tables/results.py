@@ -106,9 +106,9 @@ def lower_bounds(model: ReportModel) -> Iterator[Table]:
 
 
 def maximum_text(group: Group) -> str:
-    """`≥ 97.0 Mbit/s, not saturated: limited by the source`, or just the number where the UUT was the limit."""
+    """`≥ 97.0 Mbit/s, not overloaded: limited by the source`, or just the number where the UUT was the limit."""
     text = f"{mbps(mean(group.maximum_mbps))} Mbit/s"
-    return f"≥ {text}, not saturated: limited by {group.limited_by}" if group.is_lower_bound else text
+    return f"≥ {text}, not overloaded: limited by {group.limited_by}" if group.is_lower_bound else text
 
 
 @report_table("skipped-loads")

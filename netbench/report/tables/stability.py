@@ -58,9 +58,9 @@ def outliers(model: ReportModel) -> Iterator[Table]:
                 lambda cell: ", ".join(str(totals.trial.spec.repetition) for totals in cell.marked),
             ),
             number("Valid", lambda cell: str(len(cell.group.valid))),
-            number("Their kfps", lambda cell: ", ".join(kfps(totals.throughput_fps) for totals in cell.marked)),
-            number("Mean kfps", lambda cell: kfps(mean(cell.group.throughput_fps))),
-            number("Mean without", lambda cell: kfps(cell.mean_without)),
+            number("Outliers, kfps", lambda cell: ", ".join(kfps(totals.throughput_fps) for totals in cell.marked)),
+            number("Mean, kfps", lambda cell: kfps(mean(cell.group.throughput_fps))),
+            number("Mean without outliers", lambda cell: kfps(cell.mean_without)),
             number("Change", lambda cell: change(cell.change_without)),
         )
 

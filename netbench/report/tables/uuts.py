@@ -34,7 +34,7 @@ def facts(model: ReportModel) -> Iterator[Table]:
     shared = [name for name in every if len(uuts) > 1 and len({facts[uut].get(name) for uut in uuts}) == 1]
     name: Column[str] = Column("Fact", lambda fact: fact.replace("_", " "))
     if shared:
-        yield table(shared, name, Column(f"All {len(uuts)}", lambda fact: facts[uuts[0]][fact]), css="facts")
+        yield table(shared, name, Column(f"All {len(uuts)} UUTs", lambda fact: facts[uuts[0]][fact]), css="facts")
     if different := [name for name in every if name not in shared]:
         columns = (
             Column(model.styles[uut].label, lambda fact, uut=uut: facts[uut].get(fact, UNKNOWN))  # type: ignore[misc]  # mypy cannot infer lambdas with bound arguments
@@ -79,8 +79,8 @@ def _cpu(facts: Facts) -> str:
         return f"emulated{by}: {facts['emulated']}"
     kind = virtualisation(facts)
     if kind is Virtualisation.HARDWARE:
-        return f"its machine's, assisted by the processor{by}"
-    return f"its machine's{by}" if kind in _OF_MACHINE else f"a program's{by}"
+        return f"hardware-assisted{by}"
+    return f"native{by}" if kind in _OF_MACHINE else f"by software{by}"
 
 
 def _machine(facts: Facts) -> str:
@@ -93,7 +93,7 @@ def _machine(facts: Facts) -> str:
 
 def _nics(facts: Facts) -> str:
     if "attachment" not in facts:
-        return "its machine's" if virtualisation(facts) is Virtualisation.NONE else UNKNOWN
+        return "native" if virtualisation(facts) is Virtualisation.NONE else UNKNOWN
     kind = f" ({facts['nic_kind']})" if "nic_kind" in facts else ""
     model = f"{facts['nic']}{kind}, " if "nic" in facts else ""
     return f"{model}attached by {facts['attachment']}"
@@ -112,7 +112,7 @@ def cpu_by_scenario(model: ReportModel) -> Iterator[Table]:
         Column("Guest", lambda row: "itself" if row[1] is None else row[1].name),
         words("Activity", lambda row: "" if row[1] is None else str(row[1].activity)),
         means("Guest CPU", lambda row: (row[1] or row[0]).guest, cpu, cpu_spread),
-        means("Load of it", lambda row: None if row[1] is None else row[1].load, cpu, cpu_spread),
+        means("CPU of its load", lambda row: None if row[1] is None else row[1].load, cpu, cpu_spread),
         means("Host CPU", lambda row: (row[1] or row[0]).host, cpu, cpu_spread),
         Column(
             "Whole machine",

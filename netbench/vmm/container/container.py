@@ -74,7 +74,7 @@ _START += 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/
 _FIRST = 1  # the process id of its first process inside the container
 _END_S = 5.0
 _POLL_S = 0.005
-_FORWARDED_BY = "the host's kernel, in softirqs that no container is charged with: cpu_host_s is its processes alone"
+_FORWARDED_BY = "the host's kernel, in softirqs not charged to the container: cpu_host_s covers its processes only"
 
 
 class ContainerOptions(GuestOptions):

@@ -36,7 +36,7 @@ _FIRST_NUMBER = 1_000_000_000
 # The default of both tools is 1000, the range 8 to 500000. netbench's usual weight is 100, its minimum 1.
 _UNITS_OF_WEIGHT = 10
 _POLL_S = 0.1
-_FORWARDED_BY = "the host's kernel, in softirqs that no container is charged with"
+_FORWARDED_BY = "the host's kernel, in softirqs not charged to the container"
 
 
 def find_tool(tool: str, _: str) -> str:
