@@ -87,12 +87,12 @@ def _expected(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple
     if cpus < needed:
         roles = "Sources, UUT and sinks" if on_one_machine else "Sources and sinks"
         neighbours = f", {of_neighbours} of them of neighbours," if of_neighbours else ""
-        in_part = " Part of the measured cost of a forwarding neighbour is the CPU time of its own sources and sinks."
+        cost = " The cost of a forwarding neighbour includes the CPU time of the neighbour's sources and sinks."
         yield (
             WarningKind.SHARED_CPUS,
             f"{roles} of {streams} stream{'s' * (streams > 1)}{neighbours} share {cpus} CPU{'s' * (cpus > 1)} of this "
             f"machine ({needed} would give each its own): maxima describe tester and UUT together, not the UUT alone."
-            f"{in_part if of_neighbours else ''} "
+            f"{cost if of_neighbours else ''} "
             "Use a machine with more CPUs, fewer streams, or a UUT on a separate machine.",
         )
     on_veth = [stream for stream in topology.streams if not topology.is_port(stream.source)]
