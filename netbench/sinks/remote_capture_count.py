@@ -1,18 +1,17 @@
 """Counting of a capture on the host where it was made: only the counts are transferred.
 
-python3 … -m netbench.sinks.remote_capture_count FILE        one line of JSON on stdin, one on stdout
+python3 … -m netbench.sinks.remote_capture_count        reads a request() per line, and replies with the InCapture
+
+The process lives as long as the sink is open: on a slow host, loading numpy takes seconds.
 """
 
-import json
-import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from netbench.capture.capture_counts import CaptureCounts, Expected
 from netbench.capture.counting import analyze_capture
 from netbench.errors import UsageError
+from netbench.hosts.worker_requests import Reply, Request, serve_requests
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic, traffic_of
 from netbench.sinks.measuring_window import received_of
@@ -45,18 +44,17 @@ def is_whole(counts: CaptureCounts) -> bool:
     return not (counts.truncated or counts.damage or counts.odd_length_frames)
 
 
-def question(expected: Expected, sent: Sent, traffic: Traffic) -> str:
-    """Return the line of JSON that such a process reads."""
-    return json.dumps({"expected": asdict(expected), "sent": asdict(sent), "traffic": asdict(traffic)}) + "\n"
+def request(file: Path, expected: Expected, sent: Sent, traffic: Traffic) -> Request:
+    """Return the request to count these frames in a capture file of the process's host."""
+    return {"file": str(file), "expected": asdict(expected), "sent": asdict(sent), "traffic": asdict(traffic)}
 
 
-def main() -> None:
-    """Read the request on stdin and print the counts."""
-    request: Mapping[str, Any] = json.loads(sys.stdin.readline())
+def execute(request: Request) -> Reply:
+    """Return the counts that a request() asks for."""
     traffic = traffic_of(request["traffic"])
     expected = Expected(**{**request["expected"], "frame_size": traffic.frame_size})
-    print(json.dumps(asdict(count(Path(sys.argv[1]), expected, Sent(**request["sent"]), traffic))))
+    return asdict(count(Path(request["file"]), expected, Sent(**request["sent"]), traffic))
 
 
 if __name__ == "__main__":
-    main()
+    serve_requests(execute)

@@ -9,25 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from netbench.capture.capture_counts import Expected
 from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MachineGoneError, NetbenchError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.remote_code import has_netbench, module_command_on, scratch_of
+from netbench.hosts.remote_code import has_netbench, scratch_of
 from netbench.hosts.trusted_code import module_command
 from netbench.linux.requirements import Tool
 from netbench.model.received import Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
-from netbench.sinks import flush, remote_capture_count
+from netbench.sinks import flush
 from netbench.sinks.base import Incoming, Sink, SinkKind, SinkPreference
 from netbench.sinks.measuring_window import received_of, settled
-from netbench.sinks.remote_capture_count import InCapture, count, is_whole, question
+from netbench.sinks.remote_capture_count import InCapture, count, is_whole
 from netbench.sinks.tcpdump_process import (
     FLUSH_FRAMES,
+    CountProcess,
     FlushProcess,
     TcpdumpProcess,
     capture_file,
@@ -44,7 +43,6 @@ _FREE_BYTES = 16 << 10
 _NAME = "tcpdump"
 _POLL_S = 0.002
 _STOP_S = 20.0
-_COUNT_S = 300.0  # of a capture of minutes, on a slow host
 # Time for the output of tcpdump to pass the pipe.
 _READ_S = 0.2
 # Flush frames are sent in pieces until one is captured: on average the kernel's block is half full.
@@ -74,6 +72,7 @@ class TcpdumpSink(Sink):
     counts before it ends, and its end is not awaited.
     """
 
+    _count_process: CountProcess
     _flush_process: FlushProcess
     _incoming: Incoming
     _stopped: TcpdumpProcess
@@ -99,7 +98,9 @@ class TcpdumpSink(Sink):
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         self._host, self._interface, self._cpus, self._is_open = host, interface, tuple(cpus), True
-        self._flush_process = FlushProcess(host, interface)
+        self._flush_process, self._count_process = FlushProcess(host, interface), CountProcess(host, interface)
+        if has_netbench(host) and not host.shares_files:
+            self._count_process.start()
         self._meminfo = host.read("/proc/meminfo")
         self._version = _version_on(host)
 
@@ -197,6 +198,7 @@ class TcpdumpSink(Sink):
     def close(self) -> None:
         if self._is_open:
             self._flush_process.close()
+            self._count_process.close()
         if self._tcpdump is not None:
             self._tcpdump.kill()
             self._tcpdump = None
@@ -309,18 +311,14 @@ class TcpdumpSink(Sink):
             return "the output of tcpdump", InCapture(received_of(counts, sent, traffic), live.frames, is_whole(counts))
         if self._host.shares_files or not has_netbench(self._host):
             return str(file), count(file, expected, sent, traffic)
-        where = f"{self._target(incoming)} on {self._host}"
-        command = module_command_on(self._host, remote_capture_count.__name__, str(self._target(incoming)))
+        target = Path(scratch_of(self._host), file.name)
+        where = f"{target} on {self._host}"
         try:
-            reply = run_checked(self._host, command, stdin=question(expected, sent, traffic), timeout_s=_COUNT_S)
-            return where, TypeAdapter(InCapture).validate_json(reply)
+            return where, self._count_process.count(target, expected, sent, traffic)
         except MachineGoneError:
             raise
-        except ValidationError:
-            why = f"the counting process sent an invalid reply: {reply[:80].strip()!r}"
         except TestbedError as error:
-            why = str(error)
-        return "", InCapture(Received(), error=f"{where} cannot be counted: {why}")
+            return "", InCapture(Received(), error=f"{where} cannot be counted: {error}")
 
 
 def _version_on(host: Host) -> str:

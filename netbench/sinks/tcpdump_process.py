@@ -1,6 +1,6 @@
 """The tcpdump of a trial: its command, and the process, which reports counts at its end and on signals (SIGUSR1).
 
-The process on a sink's host that sends flush frames on request.
+The processes on a sink's host that send flush frames, and count captures, on request.
 """
 
 import os
@@ -12,13 +12,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from netbench.capture.capture_counts import Expected
 from netbench.capture.live import LiveCapture
+from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.pipes import Lines, end
-from netbench.hosts.remote_code import program_command
-from netbench.sinks import flush
+from netbench.hosts.remote_code import module_command_on, program_command
+from netbench.hosts.worker_process import WorkerProcess
+from netbench.model.traffic import Sent, Traffic
+from netbench.sinks import flush, remote_capture_count
 from netbench.sinks.base import Incoming
+from netbench.sinks.remote_capture_count import InCapture
 
 # Group addresses that no bridge forwards (IEEE 802.1Q, table 8-1): those of control frames and of flush frames.
 _LINK_LOCAL = "(ether[0:4] = 0x0180c200 and ether[4:2] & 0xfff0 = 0)"
@@ -237,6 +243,7 @@ def _buffer_kib(command: Sequence[str]) -> int:
 FLUSH_FRAMES = 2049
 # Python starts during the first flush; on an emulated CPU that takes a second.
 _ANSWER_S = 10.0
+_COUNT_S = 300.0  # of a capture of minutes, on a slow host
 
 
 class FlushProcess:
@@ -286,3 +293,39 @@ class FlushProcess:
         if answer not in (flush.SEEN, flush.UNSEEN) and not answer.startswith(flush.FAILED):
             self.close()  # a late answer must not be mistaken for the next one
         return answer
+
+
+class CountProcess:
+    """One process that counts captures on the host that made them, alive from start() to close()."""
+
+    def __init__(self, host: Host, interface: str) -> None:
+        self._host, self._interface = host, interface
+        self._worker: WorkerProcess | None = None
+
+    def start(self) -> None:
+        """Start the process, so that the first count need not wait for it; TestbedError if it cannot start."""
+        if self._worker is None:
+            command = module_command_on(self._host, remote_capture_count.__name__)
+            process = self._host.spawn(["env", "OPENBLAS_NUM_THREADS=1", *command])
+            self._worker = WorkerProcess(f"the counting process for {self._interface} of {self._host}", process)
+
+    def count(self, capture: Path, expected: Expected, sent: Sent, traffic: Traffic) -> InCapture:
+        """Return the counts of a capture there; TestbedError if the process dies or does not answer: it is ended."""
+        self.start()
+        assert self._worker is not None
+        self._worker.request(remote_capture_count.request(capture, expected, sent, traffic))
+        try:
+            reply = self._worker.any_reply(_COUNT_S)
+            if why := reply.get("failed"):
+                raise TestbedError(str(why))
+            return TypeAdapter(InCapture).validate_python(reply)
+        except (TimeoutError, TestbedError, ValidationError) as error:
+            self.close()
+            why = f"invalid reply {str(reply)[:80]}" if isinstance(error, ValidationError) else str(error)
+            raise TestbedError(why) from error
+
+    def close(self) -> None:
+        """End the process; harmless if called twice."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()

@@ -137,18 +137,22 @@ def test_searches_that_cannot_succeed_end(tmp_path):
 
 
 def test_the_tests_of_rfc_2544_on_a_bucket_of_known_depth(tmp_path):
-    """The longest burst fills the bucket, and a reset lasts as long as the sink receives no frame."""
+    """The longest burst fills the bucket, and a reset lasts as long as the sink receives no frame.
+
+    It is slower than in the other tests: a burst may be late by 5 %, which are 8 ms of the longest one here.
+    """
+    fps, highest_fps = 3500, 10_000.0
     lab = tmp_path / "limited.yaml"
-    lab.write_text(LAB.format(forward="bridge", fps=FPS, burst=BURST))
+    lab.write_text(LAB.format(forward="bridge", fps=fps, burst=BURST))
     suite = settings(
         frame_sizes=64,
         duration=f"{TRIAL_S * 1000:.0f}ms",
-        schedule__highest=f"{HIGHEST_FPS:.0f}fps",
+        schedule__highest=f"{highest_fps:.0f}fps",
         schedule__lowest="1000fps",
         schedule__method="tst009",
         schedule__verified=3,
         schedule__latency="{duration: 500ms, times: 2}",
-        schedule__back_to_back="{longest: 100ms, times: 3}",
+        schedule__back_to_back="{longest: 400ms, times: 3}",
         schedule__recovery="{duration: 1s, reduced: 500ms, times: 1}",
         schedule__reset="{duration: 3s, before: 1s, times: 1}",
         generator="afpacket",
@@ -161,21 +165,21 @@ def test_the_tests_of_rfc_2544_on_a_bucket_of_known_depth(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = json.loads((tmp_path / "results" / "manifest.json").read_text())["searches"]
     tests = found["tests"]
-    throughput = FPS + BURST / TRIAL_S  # the frames of a full bucket pass in addition
+    throughput = fps + BURST / TRIAL_S  # the frames of a full bucket pass in addition
     assert found["lower_fps"] == pytest.approx(throughput, rel=0.05)
     assert len(tests["latency"]["means_ns"]) == 2
     losses = {round(loss["share"], 1): loss["loss_ratio"] for loss in tests["losses"]}
     # A delayed source sends for up to 5 % longer. At 90 % of the load 8 % less is lost.
-    assert losses[1.0] == pytest.approx(1 - throughput / 40_000, rel=0.05)
+    assert losses[1.0] == pytest.approx(1 - throughput / highest_fps, rel=0.05)
     assert list(losses) == [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1][: len(losses)]
     lossless = [ratio == 0 for ratio in losses.values()]
-    assert not any(lossless[:6]), "as far as 20,000 frames/s"
+    assert not any(lossless[:5]), "as far as 6,000 frames/s"
     # It continues after a trial that stayed invalid, which has no ratio.
     assert lossless[-2:] == [True, True] or None in losses.values(), "two in a row lose nothing"
     assert (True, True) not in pairwise(lossless[:-1]), "and the first two are the last"
     # n frames at R fill a bucket of B that drains at C when n·(1 − C/R) = B. A source with late frames needs fewer;
-    # while it is 4 ms late in its 40 ms, 60 more frames drain.
-    longest = BURST / (1 - FPS / 40_000)
+    # while it is 8 ms late in its 160 ms, 28 more frames drain.
+    longest = BURST / (1 - fps / highest_fps)
     bursts = tests["back_to_back"]["frames"]
     assert len(bursts) == 3, tests["back_to_back"]
     assert max(bursts) == pytest.approx(longest, rel=0.1), bursts

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -112,30 +111,26 @@ class GuestHost(TcpdumpHost):
 
 
 class FarHost(GuestHost):
-    """Another machine that netbench was copied to: captures are counted there, with `counts` as the answer."""
+    """Another machine that netbench was copied to: captures are counted there, by `counter` instead of netbench."""
 
-    scratch = "/var/tmp/netbench-far-1"
-
-    def __init__(self, counts: Completed | None = None, **more):
+    def __init__(self, scratch: Path, counter: str = "", **more):
         super().__init__(**more)
-        self._counts = counts
+        self.scratch = str(scratch)
+        self._counter = counter
 
     def module_command(self, module: str, *arguments: str) -> list[str]:
-        return ["python3", module, *arguments]
+        return [sys.executable, "-c", self._counter] if self._counter else [sys.executable, "-m", module, *arguments]
 
     def bring(self, package: str) -> None:
         raise AssertionError(f"nothing here needs {package}")
 
-    def run(self, argv, *, stdin="", timeout_s=30.0):
-        if argv[0] != "python3":
-            return super().run(argv, stdin=stdin, timeout_s=timeout_s)
-        assert argv[-1] in self.there, "what is counted is there"
-        if self._counts:
-            return self._counts
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(self.there[argv[-1]])
-            file.flush()
-            done = subprocess.run(
-                [sys.executable, "-m", argv[1], file.name], input=stdin, capture_output=True, text=True, check=False
-            )
-        return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
+    def spawn(self, argv):
+        if "-w" in argv:
+            return super().spawn(argv)
+        pipe = subprocess.PIPE
+        self.processes.append(subprocess.Popen(argv, text=True, stdin=pipe, stdout=pipe, stderr=pipe))
+        return self.processes[-1]
+
+    def write_capture(self, target):
+        super().write_capture(target)
+        Path(target).write_bytes(self.content)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Completed
 from netbench.linux.proc import all_processes
 from netbench.model.distributions import Spread
 from netbench.model.received import Received
@@ -324,29 +323,36 @@ def test_a_disk_of_another_machine_that_is_full(arm):
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_capture_is_counted_where_netbench_was_brought(arm, tmp_path, keep):
-    host = FarHost()
-    received = measured(arm(host, path=IN_VM, keep=keep))
-    assert (received.frames, received.foreign, received.error) == (100, 0, "")
-    assert (tmp_path / "x.pcap").exists() == keep, "copied only where somebody wants it"
-    assert host.there == {}
+def test_captures_are_counted_by_one_process_where_netbench_was_brought(arm, tmp_path, tmp_path_factory, keep):
+    host = FarHost(tmp_path_factory.mktemp("far"))
+    sink = arm(host, path=IN_VM, keep=keep)
+    for _ in range(2):
+        received = measured(sink)
+        assert (received.frames, received.foreign, received.error) == (100, 0, "")
+        assert (tmp_path / "x.pcap").exists() == keep, "copied only where somebody wants it"
+        assert host.there == {}
+        sink.arm(incoming(tmp_path / "x", path=IN_VM, keep=keep))
+    counting, *_ = host.processes
+    assert len(host.processes) == 4, "beside a tcpdump for each of three trials"
+    assert counting.poll() is None
+    sink.close()
+    assert counting.poll() == 0
 
 
 @pytest.mark.parametrize(
-    ("counts", "why"),
+    ("counter", "why"),
     [
-        (Completed((), 1, "", "MemoryError"), "cannot be counted: host fake: `python3 .*` failed with exit code 1: M"),
-        (
-            Completed((), 0, "Welcome!\n", ""),
-            "cannot be counted: .* sent an invalid reply: 'Welcome!'",
-        ),
+        ("input(); raise SystemExit('no memory')", r"the counting process .* died \(exit code 1\); .*: no memory"),
+        ("input(); print('Welcome!', flush=True); input()", "the counting process .* wrote b'Welcome!' where "),
+        ("input(); print('{}', flush=True); input()", r"invalid reply \{\}"),
+        ("""input(); print('{"failed": "no such disk"}', flush=True); input()""", "no such disk"),
     ],
 )
-def test_what_cannot_be_counted_there_costs_a_trial_and_no_room(arm, counts, why):
-    host = FarHost(counts)
+def test_what_cannot_be_counted_there_costs_a_trial_and_no_room(arm, tmp_path_factory, counter, why):
+    host = FarHost(tmp_path_factory.mktemp("far"), counter)
     received = measured(arm(host, path=IN_VM, keep=False))
     assert received.frames is None
-    assert re.match(f"/var/tmp/netbench-far-1/x.pcap on host fake {why}", received.error)
+    assert re.match(f"{host.scratch}/x.pcap on host fake cannot be counted: {why}", received.error)
     assert host.there == {}, "it would be there until the end of the run"
 
 
@@ -415,8 +421,9 @@ def test_all_rings_of_a_trial_leave_three_quarters_of_the_memory(arm):
     assert most_ring_bytes("no such line\n", 4) == ring_bytes(1e9, 64), "the most if it is unknown"
 
 
-@pytest.mark.parametrize(("host", "path"), [(TcpdumpHost(), PATH), (FarHost(), IN_VM)], ids=["here", "far"])
-def test_nothing_sent_is_nothing_to_count_and_no_error(arm, host, path):
+@pytest.mark.parametrize("is_far", [False, True])
+def test_nothing_sent_is_nothing_to_count_and_no_error(arm, tmp_path_factory, is_far):
+    host, path = (FarHost(tmp_path_factory.mktemp("far")), IN_VM) if is_far else (TcpdumpHost(), PATH)
     received = measured(arm(host, path=path), NOT_SENT)
     assert (received.frames, received.error, received.unsettled) == (None, "", "")
     assert getattr(host, "there", {}) == {}, "nothing stays on another machine"
