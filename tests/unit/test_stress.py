@@ -164,7 +164,8 @@ def test_a_load_that_lost_a_process_is_reported_and_still_ended(started, victim,
 
 
 def test_what_a_killed_run_leaves_is_recognised_by_the_mark(started):
-    assert len(end_marked_processes(RUN)) == 5
+    assert len(list(marked_processes(RUN))) == 5
+    assert 0 < len(end_marked_processes(RUN)) <= 5, "workers end with the first one by themselves"
     with pytest.raises(TestbedError, match="stress-ng has ended"):
         started.cpu_s()
 
