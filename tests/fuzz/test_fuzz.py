@@ -14,7 +14,7 @@ from tests.fuzz import captures
 from tests.fuzz.targets import TARGETS
 from tests.unit.capture_files import pcap
 
-RUNS = {"capture": 500, "topology": 150, "profile": 250}
+RUNS = {"capture": 250, "topology": 75, "profile": 125}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="needs atheris, which has no wheel for here")

@@ -123,10 +123,10 @@ def test_trials_that_are_slower_at_first_are_found_and_counted():
     assert "warm_up_trials: 2" in warning.text
 
 
-# Of 1,000 steady campaigns at most 5 % may be reported as drifting. No more than 77 are (binomial, 0.05), except in one
+# Of 400 steady campaigns at most 5 % may be reported as drifting. No more than 38 are (binomial, 0.05), except in one
 # test of 10,000. Campaigns are of one UUT with two cells above saturation, so that the test takes seconds.
 SMALL = Made(uuts=("one",), sizes=(64,), loads=(100_000, 120_000))
-CAMPAIGNS, AT_MOST = 1000, 77
+CAMPAIGNS, AT_MOST = 400, 38
 
 
 @pytest.mark.parametrize("how", ["normal, 1 %", "heavy tails", "two modes, 5 % apart"])  # the others: make bench
