@@ -84,7 +84,7 @@ def test_every_model_of_nic_forwards_both_ways_and_counts_to_the_frame(topology,
         assert float(row["cpu_guest_s"]) > 0
         assert float(row["cpu_host_s"]) >= float(row["cpu_guest_s"]) / 2
         assert float(row["delay_median_us"]) > 0
-    assert "describe the emulator" in (results / "report.html").read_text()
+    assert "these numbers describe the emulator" in (results / "report.html").read_text()
     for point, counter in (("ingress tap", "tx"), ("guest ingress NIC", "rx"), ("guest egress NIC", "tx")):
         assert point_counts(results, point, counter) == [250] * 4, point
 
@@ -252,7 +252,7 @@ def test_where_a_guest_boots_under_kvm_nothing_is_called_emulated(topology, resu
     (row,) = rows(results)
     assert (row["received_frames"], verdict_of(row)) == ("500", "valid")
     assert "emulated" not in done.stdout
-    assert "describe the emulator" not in (results / "report.html").read_text()
+    assert "these numbers describe the emulator" not in (results / "report.html").read_text()
 
 
 @pytest.fixture
