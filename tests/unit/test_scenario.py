@@ -90,7 +90,6 @@ def test_what_is_written_down_reads_the_same(given_activities):
         ({"name": "x", "activity": {"stress": {"disk": 1}}}, "stress: numbers of workers"),
         ({"name": "x", "activity": "busy"}, "a neighbour does one of off, idle, cpu-light, cpu-heavy"),
         ({"name": "a/b"}, "String should match pattern"),
-        ({"name": "dedicated", "activity": "cpu-heavy"}, "dedicated means that every neighbour is or does: off"),
         (
             {"name": "shared-idle", "neighbours": {"n": "off"}},
             "shared-idle means that every neighbour is or does: idle",

@@ -5,8 +5,6 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from netbench.config.loading import load_topology
-from netbench.config.plugins import UUTS, option_models
 from netbench.errors import UsageError
 from netbench.linux.changes import (
     AddBridge,
@@ -79,10 +77,6 @@ def test_a_way_back_has_the_nics_of_its_stream_the_other_way_round():
     assert not alone.has_reverse
 
 
-def test_a_resolved_topology_reads_back_the_same():
-    assert Topology.model_validate(PAIR.model_dump(mode="json", exclude_none=True)) == PAIR
-
-
 def test_without_nics_of_the_uut_a_way_back_has_none_either():
     ends = [{"ends": ["tester/tx"], "rate": "1Gbit/s"}, {"ends": ["tester/rx"], "rate": "1Gbit/s"}]
     streams = [{"name": "s1", "source": "tester/tx", "sink": "tester/rx"}, BACK]
@@ -125,24 +119,6 @@ def test_what_is_no_way_back_is_refused_at_its_place(streams, where, message):
         both_ways(*streams)
     output = {".".join(map(str, problem["loc"])): problem["msg"] for problem in caught.value.errors()}
     assert message in output[where]
-
-
-def test_a_message_has_file_line_and_what_to_do(tmp_path):
-    file = tmp_path / "x.yaml"
-    file.write_text(
-        "hosts: {left: {}, uut: {}, right: {}}\n"
-        "links:\n"
-        "  - {ends: [left/p1, uut/in1], rate: 1Gbit/s}\n"
-        "  - {ends: [uut/out1, right/p1], rate: 1Gbit/s}\n"
-        "streams:\n"
-        "  - {name: s1, source: left/p1, ingress: uut/in1, egress: uut/out1, sink: right/p1}\n"
-        "  - {name: back, reverse: s2}\n"
-        "uuts: [{name: u, kind: raw}]\n"
-    )
-    with pytest.raises(UsageError) as caught:
-        load_topology(file, option_models(UUTS))
-    message = "streams[1].reverse: 's2' is not allowed: there is no stream 's2'; streams are s1, back"
-    assert str(caught.value) == f"{file}:7:27: {message}"
 
 
 def test_both_links_have_one_rate():
