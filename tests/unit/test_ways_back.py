@@ -31,7 +31,7 @@ from netbench.statistics.delay_and_order import directions
 from netbench.statistics.groups import group_trials
 from netbench.testbed.resolved import resolve_guests
 from netbench.testbed.rings import wanted_rings
-from netbench.trial.observation import NicDelta, StreamObservation
+from netbench.trial.observation import StreamObservation
 from netbench.uut.base import Assignment
 from netbench.uut.forwarder import Forwarder, ForwarderOptions
 from netbench.uut.forwarding import changes_in_guest, forwarding_changes
@@ -43,7 +43,7 @@ from netbench.uut.reference import Reference, ReferenceOptions
 from netbench.vmm.attachment import macvtap, tap, veth
 from netbench.vmm.esxi.esxi import Esxi
 from netbench.vmm.esxi.options import EsxiOptions
-from tests.unit.accounts import account
+from tests.unit.accounts import account, nic_delta
 from tests.unit.inputs import stream_traffic, topology
 from tests.unit.points import BY_KIND
 from tests.unit.received import received
@@ -272,11 +272,6 @@ def test_of_flush_frames_a_capture_has_its_own_sink_s_only():
     assert f"not (ether[4:2] = 0x000f and not ether src {forth.sink.mac})" in expression
 
 
-def passed(**counts) -> NicDelta:
-    none = dict.fromkeys(("rx", "tx", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors"), 0)
-    return NicDelta(**{**none, "up": True, "carrier_changes": 0, **counts})
-
-
 def evidence(*, sink_sends: bool) -> StreamObservation:
     """Evidence of a stream of 1,000 frames that all arrived, over NICs with 700 frames of another direction."""
     return StreamObservation(
@@ -285,10 +280,10 @@ def evidence(*, sink_sends: bool) -> StreamObservation:
         sent=Sent(1000, 0, 1.0, 1, 2, 1, 0.0),
         received=received(1000),
         nics={
-            "source": passed(tx=1000, rx=700),
-            "ingress": passed(rx=1000, tx=700),
-            "egress": passed(tx=1000, rx=700),
-            "sink": passed(rx=1000, tx=700),
+            "source": nic_delta(tx=1000, rx=700),
+            "ingress": nic_delta(rx=1000, tx=700),
+            "egress": nic_delta(tx=1000, rx=700),
+            "sink": nic_delta(rx=1000, tx=700),
         },
         points=BY_KIND[PointKind.BRIDGE],
         sink_sends=sink_sends,
