@@ -188,7 +188,6 @@ WRONG = [
     (("selftest", "--generator", "trafgen"), "'trafgen' is no kind of generator; there are afpacket, auto, pktgen"),
     (("doctor", "nets"), "nets: no such topology"),
     (("list", "netns"), "unexpected extra argument"),
-    (("init",), "name the ports that send and receive, in pairs, or netns"),
     (("schema",), "Missing argument 'WHAT'. Choose from:\n    topology,\n    profile"),
     (("schema", "result"), "'WHAT': 'result' is not one of 'topology', 'profile'"),
     (("clean", "now"), "unexpected extra argument"),
