@@ -138,7 +138,7 @@ def test_a_file_that_is_missing(host):
 @with_processes
 def test_a_command_with_input_and_special_characters(host):
     assert host.run(["cat"], stdin="a\nb\n").stdout == "a\nb\n"
-    assert host.run(["printf", "%s|", "a b", "$HOME; id", "*", ""]).stdout == "a b|$HOME; id|*||"
+    assert host.run(["printf", "%s|", "a b", "$HOME; id", "*", "", "ü"]).stdout == "a b|$HOME; id|*||ü|"
 
 
 @with_processes

@@ -15,7 +15,7 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent
 from netbench.trial.accounting import one_way
 from netbench.trial.observation import UNCOUNTED, NicDelta, StreamObservation
-from tests.unit.accounts import account
+from tests.unit.accounts import account, nic_delta
 from tests.unit.inputs import stream_traffic, topology
 from tests.unit.points import THROUGH_UUT, growth
 from tests.unit.received import received
@@ -27,11 +27,6 @@ OUTSIDE = replace(OUTSIDE, ingress=None, egress=None)
 IN_UUT = "uut (between ingress NIC and egress NIC)"
 RULE = "uut (drop rule)"
 THROUGH = "uut (source NIC to sink NIC)"
-
-
-def nic(**counts) -> NicDelta:
-    none = dict.fromkeys(("rx", "tx", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors"), 0)
-    return NicDelta(**{**none, "up": True, "carrier_changes": 0, **counts})
 
 
 @dataclass(frozen=True)
@@ -79,10 +74,10 @@ class Journey:
                 dropped=self.capture,
             ),
             nics={
-                "source": nic(tx=on_wire, tx_dropped=self.source_nic),
-                "ingress": nic(rx=ingress, rx_dropped=self.ingress_nic),
-                "egress": nic(tx=egress, tx_dropped=self.egress_nic),
-                "sink": nic(rx=sink, rx_dropped=self.sink_nic),
+                "source": nic_delta(tx=on_wire, tx_dropped=self.source_nic),
+                "ingress": nic_delta(rx=ingress, rx_dropped=self.ingress_nic),
+                "egress": nic_delta(tx=egress, tx_dropped=self.egress_nic),
+                "sink": nic_delta(rx=sink, rx_dropped=self.sink_nic),
             },
             points=THROUGH_UUT,
             growths=(growth("uut", "drop rule", "dropped", self.rule, THROUGH_UUT),),
@@ -240,7 +235,10 @@ def test_every_counter_of_the_path_is_kept():
 
 def test_frames_in_error_at_a_nic_are_lost_there():
     evidence = Journey(ingress_nic=10, sink_nic=20).evidence()
-    in_error = {"ingress": nic(rx=990, rx_dropped=6, rx_errors=4), "sink": nic(rx=970, rx_dropped=16, rx_errors=4)}
+    in_error = {
+        "ingress": nic_delta(rx=990, rx_dropped=6, rx_errors=4),
+        "sink": nic_delta(rx=970, rx_dropped=16, rx_errors=4),
+    }
     assert lost_at(account(with_nics(evidence, **in_error))) == {"ingress NIC": 10, "sink NIC": 20}
 
 
@@ -329,9 +327,10 @@ def test_what_no_one_knows_of_the_sink_is_not_the_uuts_loss(journey, lost):
 @pytest.mark.parametrize(
     ("evidence", "foreign"),
     [
-        (with_nics(Journey(foreign_out=2).evidence(), sink=nic(rx=1002, tx=3)), 5),  # a sink that sends
+        (with_nics(Journey(foreign_out=2).evidence(), sink=nic_delta(rx=1002, tx=3)), 5),  # a sink that sends
         (Journey(foreign_out=9, foreign_in_capture=9).evidence(), 9),  # seen by the sink alone
-        (with_nics(Journey().evidence(), sink=nic(rx=1012)), 12),  # a switch before the sink sends frames of its own
+        # A switch before the sink sends frames of its own.
+        (with_nics(Journey().evidence(), sink=nic_delta(rx=1012)), 12),
     ],
 )
 def test_foreign_frames_are_no_loss(evidence, foreign):
@@ -369,7 +368,7 @@ def test_with_a_nic_gone_loss_is_known_but_not_all_of_its_places(role, seen):
 )
 @pytest.mark.parametrize("what", [{}, {"rx": 10**6, "tx": 10**6}])
 def test_counters_that_were_reset_prove_nothing(evidence, role, what):
-    counts = account(with_nics(evidence, **{role: nic(**what, trustworthy=False)}))
+    counts = account(with_nics(evidence, **{role: nic_delta(**what, trustworthy=False)}))
     assert (counts.received.frames, counts.lost_frames, counts.foreign_frames) == (1000, 0, 0)
     assert counts.unexplained_frames is None
     assert lost_at(counts) == {}, "nothing was lost, so nothing was lost anywhere"

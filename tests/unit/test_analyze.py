@@ -1,6 +1,7 @@
 """What `netbench analyze` prints."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.unit.capture_files import (
     cut,
     ethernet,
     pcap,
+    pcapng,
     stream_frame,
     udp,
 )
@@ -131,8 +133,9 @@ def test_a_capture_of_something_else(tmp_path: Path) -> None:
     assert found["bytes"] == sum(64 + i for i in range(100))
 
 
-def test_an_empty_capture(tmp_path: Path) -> None:
-    text, found = analyzed(tmp_path / "c.pcap", pcap([]))
+@pytest.mark.parametrize("write", [pcap, pcapng])
+def test_an_empty_capture(tmp_path: Path, write: Callable[..., bytes]) -> None:
+    text, found = analyzed(tmp_path / "c", write([]))
     assert (found["frames"], found["frame_size_min"], found["streams"]) == (0, None, [])
     assert [found[key] for key in ("first_ns", "rate_fps", "damaged_at", "damage")] == [None] * 4
     assert "No stream found" not in text

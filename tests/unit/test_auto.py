@@ -117,16 +117,6 @@ def test_both_kinds_in_one_campaign():
         assert [source.wait(1.0).first_sequence for source in (one, other)] == [1, 0]
 
 
-def test_frames_that_xdp_does_not_make_are_the_other_ones_at_high_loads_too():
-    with closing(AutoGenerator().source()) as source:
-        source.open(without_pktgen("near"), "nb-fast1", ())
-        kinds = []
-        for size in (3000, 3001):
-            source.prepare(replace(TRAFFIC, frame_size=FrameSize.of(size), fps=1e6))
-            kinds.append(source.identity().kind)
-    assert kinds == ["xdp", "fake"]
-
-
 def test_a_mix_is_afpackets_where_pktgen_sends_all_else():
     host = PktgenHost(FakeKernel(), "near")
     with closing(AutoGenerator().source()) as source:
@@ -142,12 +132,15 @@ def test_a_mix_is_afpackets_where_pktgen_sends_all_else():
     assert host.kernel.devices() == {}
 
 
-def test_a_mix_goes_to_xdp_at_high_loads_as_long_as_its_largest_frame_fits():
+@pytest.mark.parametrize(
+    "up_to", [FrameSize.of, lambda largest: FrameSize("m", (64, largest))], ids=["one size", "a mix"]
+)
+def test_high_loads_go_to_xdp_as_long_as_their_largest_frame_fits(up_to):
     with closing(AutoGenerator().source()) as source:
         source.open(without_pktgen("near"), "nb-fast1", ())
         kinds = []
         for largest in (3000, 3001):
-            source.prepare(replace(TRAFFIC, frame_size=FrameSize("m", (64, largest)), fps=1e6))
+            source.prepare(replace(TRAFFIC, frame_size=up_to(largest), fps=1e6))
             kinds.append(source.identity().kind)
     assert kinds == ["xdp", "fake"]
 

@@ -15,8 +15,6 @@ from netbench.capture.capture_counts import CaptureCounts
 from netbench.capture.counting import analyze_capture
 from tests.unit.capture_files import START_NS, Blocks, Frame, cut, ethernet, pcap, pcapng, stream_frame, udp
 
-MS = 1_000_000
-
 
 def traffic(count: int = 2500, sizes: tuple[int, ...] = (64,), **options: Any) -> list[Frame]:
     """Frames of two streams with a loss, a duplicate and a late one, and some that are not pktgen's."""
@@ -128,14 +126,6 @@ def test_the_modified_record_header(tmp_path: Path) -> None:
     counts = analyze_capture(path)
     assert counts.flavour == "modified pcap, microseconds, little-endian"
     assert (counts.streams[0].received, counts.streams[0].missing) == (2500, 5)
-
-
-def test_a_capture_without_frames(tmp_path: Path) -> None:
-    for name, content in (("a", pcap([])), ("b", pcapng([]))):
-        path = tmp_path / name
-        path.write_bytes(content)
-        counts = analyze_capture(path)
-        assert (counts.frames, counts.streams, counts.span.first_ns) == (0, (), None)
 
 
 def test_an_fcs_in_the_file_is_not_counted_twice(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,20 +33,10 @@ def test_the_wait_for_the_slot_is_no_delay():
     assert revealed(sequence, stamps, arrivals) == dict.fromkeys(range(1, 1000), 5_000_000)
 
 
-def test_a_frame_before_a_lost_one_is_left_out():
-    frames = (values[np.r_[0:4, 5:9]] for values in sent_by_pktgen(10, 100, 70))
-    assert revealed(*frames) == dict.fromkeys([1, 2, 3, 6, 7, 8], 70)
-
-
 def test_a_frame_that_arrives_while_it_is_handed_over_has_no_delay():
     stamps = np.array([START_NS, START_NS + 110], np.int64)
     arrivals = np.array([START_NS + 105, START_NS + 300], np.int64)
     assert revealed(np.array([1, 2], np.int64), stamps, arrivals) == {1: 0}
-
-
-@pytest.mark.parametrize("frames", [0, 1])
-def test_too_few_frames(frames):
-    assert revealed(*sent_by_pktgen(frames, 100, 70)) == {}
 
 
 @given(data=st.data(), frames=st.integers(2, 200))
@@ -81,13 +70,6 @@ def magnitudes(numbers, delays):
     """Return |D(i) - D(i-1)| of each frame that arrived and whose predecessor arrived; otherwise it is undefined."""
     delay = dict(zip(numbers, delays, strict=True))
     return [abs(delay[number] - delay[number - 1]) for number in delay if number - 1 in delay]
-
-
-def test_differences_are_of_neighbours_in_number_and_none_is_made_up_for_a_lost_one():
-    # 1 and 2 differ by 5, 2 and 3 by 20, 4 is lost, 5 and 6 by 1 though 6 comes first.
-    assert tallied([1, 3, 2, 6, 5], [10, 25, 5, 40, 41]) == spread_of([5, 20, 1])
-    assert tallied([1, 3, 5], [10, 20, 30]) is None
-    assert tallied([], []) is None
 
 
 @given(data=st.data())

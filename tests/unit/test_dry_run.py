@@ -115,10 +115,6 @@ def test_what_is_chosen_only_later_is_reported_in_every_way():
     assert ["afpacket.afpacket_worker" in sources[-3], "xdp.xdp_worker" in sources[-1]] == [True, True]
 
 
-def test_only_the_chosen_uuts_are_reported():
-    assert [line for line in output("netns-vmm", uuts=["e1000"]) if line.startswith("# UUT ")] == ["# UUT e1000 (qemu)"]
-
-
 def test_the_shared_host_is_reported_with_phases_and_what_the_neighbours_do():
     lines = output("netns-vmm", "repetitions=1", uuts=["virtio"], profile="schlosser2011-short")
     assert [line for line in lines if line.startswith(("# UUT ", "# neighbour "))] == [

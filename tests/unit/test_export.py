@@ -107,13 +107,6 @@ def test_a_device_is_written_to_not_replaced() -> None:
     assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)
 
 
-def test_full_standard_output_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Path("/dev/full").open("w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        with pytest.raises(TestbedError, match="standard output was not written: No space left"):
-            export(RESULTS, "csv", False, None)
-
-
 @pytest.mark.parametrize(("name", "message"), [("no/such/rows.csv", "no directory"), (".", "is a directory")])
 def test_places_that_cannot_be_written_to(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):

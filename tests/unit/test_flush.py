@@ -159,7 +159,3 @@ def test_a_host_without_netbench_is_given_the_program(pusher):
     host = PushingHost(["seen"], shares_files=False)
     assert pusher(host).push(Path("/tmp/x.pcap"), 0.5)
     assert host.spawned == [["python3", "-I", "-S", "-c", inspect.getsource(flush), "nb-rx1"]]
-
-
-def test_without_a_file_nothing_is_waited_for(flushing):
-    assert flushing(FLUSHED, request="7 0") == "unseen\n"

@@ -206,16 +206,6 @@ def test_a_state_directory_that_cannot_be_written(tmp_path):
         Journal.create("lab", tmp_path)
 
 
-def test_a_full_disk_is_reported_before_anything_is_changed(tmp_path):
-    journal = Journal.create("lab", tmp_path)
-    with open("/dev/full", "w") as full:  # noqa: PTH123 - as the journal's own file, written to in lines
-        journal._file.close()
-        journal._file = full
-        with pytest.raises(TestbedError, match=r"cannot be written: No space left on device; make room there"):
-            journal.record(ONE)
-        assert journal.pending == []
-
-
 def test_cleaning_undoes_and_forgets(tmp_path):
     assert clean(directory=tmp_path) == [], "there is no directory yet"
     run_id = leave(tmp_path, ONE, TWO)
@@ -313,7 +303,7 @@ def test_a_full_disk_leaves_no_journal_and_does_not_keep_changes_from_being_undo
     begun = Journal.create("lab", tmp_path)
     number = begun.record(AddNamespace("nb-x"))
     monkeypatch.setattr(journal, "append", full)
-    with pytest.raises(TestbedError, match="make room there"):
+    with pytest.raises(TestbedError, match=r"cannot be written: No space left on device; make room there"):
         begun.record(AddNamespace("nb-y"))
     begun.undone(number)
     assert begun.pending == []

@@ -66,13 +66,6 @@ def test_a_resolved_topology_reads_back_the_same(name, tmp_path):
     assert load_topology(path, kinds) == topology
 
 
-def test_a_resolved_profile_reads_back_the_same(tmp_path):
-    profile = read_profile("loads=33.3%,1234567fps,max", "tolerance=0.7%", "duration=1.5ms", "streams=1,2")
-    path = tmp_path / "profile.yaml"
-    path.write_text(yaml_text(profile.model_dump(mode="json", exclude_none=True)))
-    assert read_profile(path=path) == profile
-
-
 def test_settings_override():
     profile = read_profile("frame_sizes=64,1518", "settle.before=1s", "generator.threads=2", "generator.kind=afpacket")
     assert [size.only_size for size in profile.frame_sizes] == [64, 1518]
@@ -103,16 +96,10 @@ def test_settings_override():
         ("tolerance=5", "not a percentage; did you mean 5%?"),
         ("tolerance=few", "write for example 0.5%"),
         ("snap_length=40", "snap_length: 40 is not allowed"),
-        ("keep_captures=some", "must be none, invalid or all"),
         ("sink=snoop", "'snoop' is no kind of sink; there are anything, tcpdump"),
         ("sink.mode=fast", "sink.mode: unknown key"),
-        (
-            "scenarios=shared",
-            "'shared' is no scenario; did you mean shared-idle? there are",
-        ),
         ("frame_size=64", "did you mean 'frame_sizes'?"),
         ("settle.befor=1", "did you mean 'before'?"),
-        ("generator=pktgenn", "'pktgenn' is no kind of generator; there are afpacket"),
         ("generator.threads=2", "generator.threads: unknown key; allowed here: steady"),
         ("schedule.steps=2", "schedule.steps: unknown key; allowed here: none"),
         ("name=../../etc", "name: '../../etc' is not allowed"),
@@ -136,19 +123,10 @@ def test_a_wrong_option_of_a_generator_is_compared_with_those_of_its_kind():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "frame_sizes: [64]\nloads: [max]\nrepetition: 3\n",
-            ":3:1: repetition: unknown key; did you mean 'repetitions'?",
-        ),
-        ("frame_sizes:\n  - 64\n  - 99999\nloads: [max]\n", ":3:5: frame_sizes[1]: 99999 is not allowed"),
         ("loads: [max]\n", "frame_sizes: is missing"),
         (
             "frame_sizes: [64]\nloads: [max]\nscenarios:\n  - dedicated\n  - {network: 50%, frame_size: 63}\n",
             ":5:32: frame_size: a frame has at least 64 bytes",
-        ),
-        (
-            "frame_sizes: [64]\nloads: [max]\nscenarios: [dedicated,\n  cpu-hevy]\n",
-            ":4:3: 'cpu-hevy' is no scenario; did you mean cpu-heavy?",
         ),
         ("loads: [max]\nloads: [max]\n", ":2:1: 'loads' is given twice"),
         ("a: &x [1]\nb: *x\n", ":2:4: is not valid YAML: aliases"),
@@ -198,8 +176,6 @@ def test_files_that_are_no_text_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("uuts.0.kind=xen", "'xen' is no kind of UUT; there are container, external, ovs, qemu, raw, reference"),
-        ("uuts.0.forward=teleport", "must be bridge, route, flowtable, tc or xdp"),
         (
             "uuts.0={name: x, kind: raw, forward: xdp, rps: [0]}",
             "XDP redirects frames before they are spread over CPUs",
@@ -208,14 +184,10 @@ def test_files_that_are_no_text_are_refused(tmp_path):
         ("uuts.2.forward=tc", "must be bridge or route"),  # which drops by rules that such frames never meet
         ("uuts.2.drop.k=101", "cannot drop 101 of every 100"),
         ("uuts.2.drop.n=0", "must be at least 1"),
-        ("uuts.1.name=bridge", "UUT 'bridge' is defined twice"),
-        ("streams.0.sink=sink/rx9", "used by a stream but is the end of no link"),
         ("streams.0.sink=sink", "write it as host/nic"),
-        ("streams.0.sink=uut/in1", "used by more than one stream"),
         ("links.0.rate=1000", "needs a unit"),
         ("links.0.rate=0bit/s", "more than 0"),
         ("links.0.ends=[source/tx1]", "a link with one end needs a port"),
-        ("links.0.ends=[nowhere/tx1, uut/in1]", "there is no host 'nowhere'"),
         ("links.0.ends=[source/a-very-long-name, uut/in1]", "at most 12 long"),
         ("hosts.source.kind=xen", "must be netns, local, vm or ssh"),
         ("hosts.sink.ports={x: a/b}", "hosts.sink.ports.x"),

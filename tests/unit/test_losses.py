@@ -10,8 +10,8 @@ from netbench.model.points import CountingPoint, PathSection, whole_path
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent
 from netbench.trial.loss_attribution import all_counted, losses
-from netbench.trial.observation import REMOVED, RESET, UNCOUNTED, CounterDelta, NicDelta, StreamObservation
-from tests.unit.accounts import account
+from netbench.trial.observation import REMOVED, RESET, UNCOUNTED, CounterDelta, StreamObservation
+from tests.unit.accounts import account, nic_delta
 from tests.unit.inputs import stream_traffic, topology
 from tests.unit.points import BY_KIND, THROUGH_GUEST, at, growth
 from tests.unit.received import received
@@ -19,11 +19,6 @@ from tests.unit.received import received
 (PATH,) = stream_paths(topology())
 SENT = 10_000
 PATHS = {"guest": THROUGH_GUEST, **{kind.value: points for kind, points in BY_KIND.items()}}
-
-
-def passed(**counts) -> NicDelta:
-    none = dict.fromkeys(("rx", "tx", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors"), 0)
-    return NicDelta(**{**none, "up": True, "carrier_changes": 0, **counts})
 
 
 def evidence(
@@ -37,10 +32,10 @@ def evidence(
         sent=Sent(SENT, 0, 1.0, 1, 2, 1, 0.0),
         received=received(left),
         nics={
-            "source": passed(tx=SENT),
-            "ingress": passed(rx=entered),
-            "egress": passed(tx=left, tx_dropped=egress_dropped),
-            "sink": passed(rx=left),
+            "source": nic_delta(tx=SENT),
+            "ingress": nic_delta(rx=entered),
+            "egress": nic_delta(tx=left, tx_dropped=egress_dropped),
+            "sink": nic_delta(rx=left),
         },
         points=points,
         growths=tuple(replace(grown, point=at(grown.point.name, points)) for grown in growths),
@@ -56,21 +51,21 @@ def test_what_a_ring_had_no_room_for_was_lost_at_the_ingress(output):
     along = PATHS["bridge"]
     given_ = evidence(SENT - 300, SENT - 370, growth("bridge", "nft drop rule", "dropped", 70), stack="bridge")
     path = replace(PATH, receive="napi")
-    nics = {**given_.nics, "source": passed(tx=SENT - 300, tx_dropped=300)}
-    nics["ingress"] = passed(rx=SENT - 300, rx_dropped=output)
+    nics = {**given_.nics, "source": nic_delta(tx=SENT - 300, tx_dropped=300)}
+    nics["ingress"] = nic_delta(rx=SENT - 300, rx_dropped=output)
     full = replace(given_, path=path, nics=nics)
     assert lost(full) == {"ingress NIC (receive ring full)": 300, "bridge (nft drop rule)": 70}
     assert (account(full).unexplained_frames, account(full).foreign_frames) == (0, 0)
     assert all_counted([full]), "no wait for them"
     # The full backlog is the sink's, not the UUT's.
     growths = (*given_.growths, growth("softnet backlog", "dropped", "repeated", 40, along, shared=True))
-    ends = {"egress": passed(tx=SENT - 410, tx_dropped=40), "sink": passed(rx=SENT - 410, rx_dropped=40)}
+    ends = {"egress": nic_delta(tx=SENT - 410, tx_dropped=40), "sink": nic_delta(rx=SENT - 410, rx_dropped=40)}
     behind = replace(full, growths=growths, received=received(SENT - 410), nics={**nics, **ends})
     assert lost(behind) == {**lost(full), "sink NIC": 40}
     # Without a ring the same counters show that the source's NIC dropped them.
     assert lost(replace(full, path=PATH)) == {"source NIC": 300, "bridge (nft drop rule)": 70}
     # Nothing at all came in: no ring is as small as that.
-    nics = {"source": passed(tx_dropped=SENT), "ingress": passed()}
+    nics = {"source": nic_delta(tx_dropped=SENT), "ingress": nic_delta()}
     nothing = replace(evidence(0, 0, stack="bridge"), path=path)
     assert lost(replace(nothing, nics={**nothing.nics, **nics})) == {"ingress NIC": SENT}
 
@@ -90,7 +85,7 @@ def test_without_a_uut_a_ring_stands_before_the_sink(receive, by_ring):
     path = replace(PATH, ingress=None, egress=None, receive=receive)
     points = whole_path(path, ())
     given_ = evidence(0, SENT - 300, stack="bridge")
-    nics = {"source": passed(tx=SENT - 300, tx_dropped=300), "sink": passed(rx=SENT - 300)}
+    nics = {"source": nic_delta(tx=SENT - 300, tx_dropped=300), "sink": nic_delta(rx=SENT - 300)}
     full = replace(given_, path=path, points=tuple(points), nics=nics)
     full = replace(full, received=replace(full.received, by_ring=by_ring))
     ring = receive == "napi" or by_ring
@@ -256,7 +251,7 @@ def test_what_streams_share_names_the_place_and_the_streams_own_counters_the_num
 def test_a_rule_at_the_source_explains_what_never_left_it():
     rule = growth("source NIC", "nft t c rule 2", "dropped", 25)
     seen = evidence(SENT - 25, SENT - 25, rule)
-    seen = replace(seen, nics={**seen.nics, "source": passed(tx=SENT - 25)})
+    seen = replace(seen, nics={**seen.nics, "source": nic_delta(tx=SENT - 25)})
     assert lost(seen) == {"source NIC (nft t c rule 2)": 25}
 
 
@@ -273,7 +268,7 @@ def test_a_rule_before_the_capture_explains_what_the_capture_did_not_see():
 def test_a_backlog_that_is_full_is_named_on_a_pair_that_shows_it_at_both_ends(others):
     """If it dropped frames of other streams, too, it is blamed for those of this stream only."""
     seen = evidence(SENT - 40, SENT - 40, growth("softnet backlog", "dropped", "repeated", 40 + others, shared=True))
-    ends = {"source": passed(tx=SENT - 40, tx_dropped=40), "ingress": passed(rx=SENT - 40, rx_dropped=40)}
+    ends = {"source": nic_delta(tx=SENT - 40, tx_dropped=40), "ingress": nic_delta(rx=SENT - 40, rx_dropped=40)}
     assert lost(replace(seen, nics={**seen.nics, **ends})) == {"softnet backlog (dropped)": 40}
 
 
@@ -282,15 +277,15 @@ def test_what_a_source_was_reported_of_is_not_lost_and_no_backlog_behind_has_dro
     backlog = growth("softnet backlog", "dropped", "repeated", 700 + 40, shared=True)
     full = growth("ingress tap", "tx_dropped", "dropped", 8000)
     seen = evidence(SENT, SENT - 8040, growth("ingress tap", "tx", "passed", SENT - 8000), full, backlog)
-    ends = {"source": passed(tx=SENT, tx_dropped=700), "ingress": passed(rx=SENT, rx_dropped=700)}
-    ends |= {"egress": passed(tx=SENT - 8040, tx_dropped=40), "sink": passed(rx=SENT - 8040, rx_dropped=40)}
+    ends = {"source": nic_delta(tx=SENT, tx_dropped=700), "ingress": nic_delta(rx=SENT, rx_dropped=700)}
+    ends |= {"egress": nic_delta(tx=SENT - 8040, tx_dropped=40), "sink": nic_delta(rx=SENT - 8040, rx_dropped=40)}
     seen = replace(seen, sent=replace(seen.sent, errors=700), nics=ends)
     assert lost(seen) == {"ingress tap (tx_dropped)": 8000, "egress NIC": 40}
 
 
 def test_a_backlog_behind_a_nic_that_counted_the_frames_before():
     seen = evidence(SENT, SENT - 40, growth("softnet backlog", "dropped", "repeated", 30), stack="bridge")
-    seen = replace(seen, nics={**seen.nics, "ingress": passed(rx=SENT, rx_dropped=30)})
+    seen = replace(seen, nics={**seen.nics, "ingress": nic_delta(rx=SENT, rx_dropped=30)})
     assert lost(seen) == {"softnet backlog (dropped)": 30, "bridge (between ingress NIC and egress NIC)": 10}
 
 
@@ -356,7 +351,7 @@ def test_of_two_that_streams_share_each_has_its_stream_when_only_that_fits():
 def test_a_backlog_of_all_streams_has_dropped_no_more_than_it_counted():
     backlog = growth("softnet backlog", "dropped", "repeated", 100, shared=True)
     one = replace(evidence(SENT, SENT - 100, backlog, stack="bridge"))
-    one = replace(one, nics={**one.nics, "ingress": passed(rx=SENT, rx_dropped=100)})
+    one = replace(one, nics={**one.nics, "ingress": nic_delta(rx=SENT, rx_dropped=100)})
     placed = losses([replace(one, path=replace(PATH, name=name)) for name in ("s1", "s2")])
     found = [loss for both in placed.values() for loss in both.losses if loss.point == "softnet backlog"]
     assert sum(loss.frames for loss in found) <= 100

@@ -160,23 +160,6 @@ def test_what_is_no_request_is_made_in_its_namespace_and_taken_back(guest):
     assert guest.log == [table, "nb-lab-uut: 0 > /proc/sys/net/ipv4/ip_forward"]
 
 
-def test_a_setting_that_is_not_there_is_an_error_and_leaves_nothing_to_take_back(guest):
-    with pytest.raises(TestbedError, match=r"`cat /proc/sys/net/none` failed.* No such file"):
-        guest.machine.make([SetSysctl(IN, "net.none", "1")])
-    assert guest.machine.point == 0
-
-
-def test_offloads_are_switched_in_their_namespace_and_back(guest):
-    on = OFF.replace("generic-receive-offload: off", "generic-receive-offload: on")
-    guest.answers["ethtool"] = Completed((), 0, on, "")
-    with pytest.raises(TestbedError, match="nb-in1: gro cannot be switched off"):
-        guest.machine.make([OffloadsOff(IN, "nb-in1")])
-    assert guest.log == ["ip netns exec nb-lab-uut ethtool -K nb-in1 gro off"]
-    guest.answers["ethtool"] = Completed((), 0, OFF, "")
-    assert guest.machine.undo() == []
-    assert guest.log[1:] == ["ip netns exec nb-lab-uut ethtool -K nb-in1 gro on"]
-
-
 @pytest.mark.parametrize(("words", "left"), [("Operation not supported", 3), ("File exists", 2)])
 def test_a_change_that_fails_is_named_with_the_words_of_the_machine_and_nothing_after_it_is_tried(guest, words, left):
     """It may be half made, unless another program made it just then; the next change of its command is not made."""
@@ -447,7 +430,6 @@ def test_a_uut_in_a_vm_comes_and_goes(how, guest):
 
 # From iproute2 6.1.0 on a veth pair and a bridge, with a different number for each counter.
 LISTING = Path(__file__).with_name("ip_links.json").read_text()
-NICS = {"nb-in1", "nb-out1", "nb-br-s1", "lo"}
 
 
 def listing_guest(text=LISTING) -> Guest:

@@ -149,9 +149,6 @@ def test_where_the_source_is_the_limit_every_trial_the_report_and_a_warning_say_
     assert "≥ 9.8" in report_page(results)
 
 
-OF_VICTIM = {"loads": ["25% of maximum", "100% of maximum", "150% of maximum"]}
-
-
 def test_loads_may_be_shares_of_what_each_uut_forwards_alone(campaign):
     """The fake UUT loses the frames above its capacity, and a second frame size has its own maximum."""
     results = campaign.run(**OF_VICTIM, frame_sizes=[64, 1500], scenarios=["dedicated", {"network": ["100fps"]}])
@@ -341,21 +338,6 @@ def test_options():
         MaximaOptions.model_validate({"loss": ["0%", "1%"]})
     with pytest.raises(ValidationError):
         MaximaOptions.model_validate({"delay_at": "50%"})
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("maxima=plan", "'plan' is no kind of maxima; there are loads, search"),
-        ("maxima.wdith=2%", "did you mean 'width'"),
-        ("maxima=[1]", "maxima"),
-        ("maxima={kind: loads, width: 2%}", "unknown key"),
-    ],
-)
-def test_wrong_options_are_refused_with_what_is_allowed(setting, words):
-    with pytest.raises(UsageError, match="--set maxima") as refused:
-        load_profile(shipped(PROFILES)["quick"], profile_kinds(), [setting])
-    assert words in str(refused.value)
 
 
 def test_the_papers_own_profile_keeps_the_papers_way():

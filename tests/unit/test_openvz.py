@@ -1,8 +1,6 @@
 """Commands of OpenVZ's tools and the use of their answers, with programs that answer as in the manual pages."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.local import LocalHost
 from netbench.linux.machine import Machine
-from netbench.linux.watchdog.journal import Journal
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology_specs import CpuShares
 from netbench.uut.base import Assignment
@@ -225,15 +222,3 @@ def test_where_there_is_no_openvz_that_is_reported(stub, monkeypatch, tmp_path):
     (tmp_path / "prlctl").unlink()
     with pytest.raises(MissingError, match="prlctl is not installed on this host"):
         find_tool("prlctl", "")
-
-
-def test_a_process_that_has_not_loaded_the_driver_reads_its_changes_from_the_journal(tmp_path):
-    journal = Journal.create("lab", tmp_path)
-    journal.record(AddContainer("vzctl", CTID, "nb-a", "", 512))
-    journal.close()
-    script = (
-        "import sys; from pathlib import Path; from netbench.linux.watchdog.journal import Journal\n"
-        "(left,) = Journal.abandoned(Path(sys.argv[1])); print(*(change.ident for _, change in left.pending))"
-    )
-    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == [CTID], done.stderr

@@ -10,7 +10,6 @@ from netbench.config.plugins import profile_kinds
 from netbench.config.shipped import PROFILES, shipped
 from netbench.generators.pktgen.parameters import LONGEST_DELAY_NS, NS_PER_S, PktGenOptions, delay_ns
 from netbench.model.frame_mix import FrameSize
-from netbench.model.units import line_rate_fps
 
 SIZES = st.integers(64, 1518).map(FrameSize.of)
 SMALLEST = FrameSize.of(64)
@@ -27,20 +26,6 @@ def test_the_lattice_is_the_nearest_whole_nanosecond(fps, size):
 def test_ratep_truncates_as_the_kernel_does(fps, size):
     assert delay_ns(fps, size, "ratep") == max(1, 10**9 // max(1, round(fps)))
     assert NS_PER_S / delay_ns(fps, size, "ratep") >= round(fps) * (1 - 1e-15)
-
-
-@pytest.mark.parametrize(
-    ("size", "mbps", "delay"),
-    [(64, 10, 70_400), (64, 1000, 704), (500, 400, 10_480), (1000, 800, 10_240), (1500, 1000, 12_192)],
-)
-def test_the_papers_formula(size, mbps, delay):
-    fps = line_rate_fps(mbps * 1e6, size)
-    assert delay_ns(fps, FrameSize.of(size), "schlosser2011") == delay == 8000 * (size + 24) / mbps
-
-
-def test_the_papers_formula_under_offers_by_4_5_percent_at_64_bytes():
-    fps = line_rate_fps(1e9, 64)
-    assert NS_PER_S / delay_ns(fps, SMALLEST, "schlosser2011") / fps == pytest.approx(84 / 88, rel=1e-6)
 
 
 @pytest.mark.parametrize(("reading", "less"), [("frame-size", 0), ("pktgen-size", 4)])

@@ -15,8 +15,6 @@ from tests.unit.points import count, loss
 from tests.unit.report_page import OF_SHARED_HOSTS, Page, page_of, printed
 from tests.unit.results_factory import beside, campaign, comparison, neighbour, stream_counts, trial
 
-NOTE = "CPU emulated – these numbers describe the emulator, not the VMM"
-
 
 @pytest.fixture(scope="module")
 def whole() -> CampaignResults:

@@ -44,7 +44,6 @@ def test_tools_and_facilities_are_asked_for_and_the_kernel_is_not(monkeypatch, t
     ("need", "message"),
     [
         ("image:micro", "the guest image 'micro' is not built .*: run `netbench image build`"),
-        ("image:new", "run `netbench image build --name new`"),
         (qemu_program(), f"^the command `{qemu_program()}` is not on this host; `netbench doctor`"),
         ("vhost", "^vhost: on is not possible: this host has no .*: modprobe vhost_net"),
         ("kvm", "^accelerator: kvm is not possible: no guest boots under it; use auto or tcg"),

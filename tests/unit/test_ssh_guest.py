@@ -74,12 +74,6 @@ def test_every_word_reaches_the_command_as_it_is(reach, words):
     assert shlex.split(host.commands[0][-1]) == words
 
 
-def test_a_command_its_input_output_and_exit_code(reach):
-    host, guest = reach((3, "out\n", "err\n"))
-    assert guest.run(["cat"], stdin="in\n") == Completed(("cat",), 3, "out\n", "err\n")
-    assert host.inputs == ["in\n"]
-
-
 def test_a_connection_that_fails_is_no_exit_code_of_the_command(reach):
     _, guest = reach((255, "", "client_loop: send disconnect: Broken pipe\n"))
     with pytest.raises(TestbedError, match="^guest g: SSH failed: client_loop: send disconnect: Broken pipe$"):

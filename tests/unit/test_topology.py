@@ -31,7 +31,7 @@ def changed(lab: Topology, **changes) -> Topology:
     return Topology.model_validate(data)
 
 
-ONE, TWO, VM = topology(), topology(2), topology_in_vm()
+ONE, VM = topology(), topology_in_vm()
 NOT_APART = "its ends are on different machines; only ports are cabled from one to another"
 
 
@@ -46,14 +46,6 @@ def made_of(**fields) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("lab", "changes", "message"),
     [
-        (ONE, {"links__1__ends": ["uut/in1", "sink/rx1"]}, "NIC uut/in1 is an end of more than one link"),
-        (
-            ONE,
-            {"hosts__uut": {"ports": {"in1": "eth1"}}},
-            "link source/tx1 – uut/in1: one end is a port and the other is not; cable two ports or none",
-        ),
-        (ONE, {"streams__0__ingress": None}, "stream s1: give both ingress and egress, or neither"),
-        (ONE, {"streams__0__egress": None}, "stream s1: give both ingress and egress, or neither"),
         (
             ONE,
             {"streams__0__ingress": "uut/out1", "streams__0__egress": "uut/in1"},
@@ -69,7 +61,6 @@ def made_of(**fields) -> dict[str, object]:
             {"links__1__ends": ["source/out1", "sink/rx1"], "streams__0__egress": "source/out1"},
             "stream s1: ingress and egress must be NICs of the same host, the UUT",
         ),
-        (ONE, {"links__0__ends": ["source/tx1", "uut/In1"]}, "link end uut/In1: a NIC name is a-z, 0-9 and -"),
         (ONE, {"links__0__ends": ["source/tx1", "uut/ä1"]}, "link end uut/ä1: a NIC name is a-z, 0-9 and -"),
         (ONE, {"links__0__ends": ["source/tx1", "uut/1in"]}, "link end uut/1in: a NIC name is a-z, 0-9 and -"),
         (ONE, {"links__0__ends": []}, "at least 1"),
@@ -80,17 +71,10 @@ def made_of(**fields) -> dict[str, object]:
         (ONE, {"streams__0__name": "much-too-long"}, "streams.0.name"),
         (ONE, {"name": "-x"}, "name"),
         (ONE, {"colour": "red"}, "colour"),
-        (TWO, {"streams__1__name": "s1"}, "stream 's1' is defined twice"),
-        (
-            TWO,
-            {"streams__1": {"name": "s2", "source": "source/tx2", "sink": "sink/rx1"}},
-            "NIC sink/rx1 is used by more than one stream",
-        ),
         # Its frames would count twice, and it cannot be moved twice.
         (fake_ports("netns"), {"hosts__t__ports__rx": "eth1"}, "eth1"),
         (fake_ports("local"), {"hosts__t__ports__rx": "eth1"}, "eth1"),
         (ONE, {"links__0__receive": "irq"}, "links.0.receive"),
-        (fake_ports(), {"links__0__receive": "napi"}, "receive: a port takes frames in as its driver does"),
         # Hosts of kind `local` are one and the same machine.
         (
             ONE,
@@ -100,11 +84,6 @@ def made_of(**fields) -> dict[str, object]:
                 "streams__0__ingress": "uut/tx1",
             },
             "nb-tx1",
-        ),
-        (
-            VM,
-            {"hosts__uut": {"on": "elsewhere"}},
-            "host uut: on: 'elsewhere' is not a host of kind vm or ssh; VMs",
         ),
         (
             VM,
@@ -128,7 +107,6 @@ def made_of(**fields) -> dict[str, object]:
         (VM, made_of(cpus=1.0), "hosts.lab.cpus"),
         (VM, made_of(memory=512), "an amount of memory needs a unit; write for example 256M or 1G"),
         (VM, made_of(memory="8M"), "greater than or equal to 16"),
-        (VM, made_of(memory="1.5G"), "not an amount of memory"),
         (VM, made_of(memory=True), "not an amount of memory"),
         (VM, made_of(accelerator="hvf"), "'auto', 'kvm' or 'tcg'"),
         (VM, made_of(boot_limit=0), "hosts.lab.boot_limit"),
@@ -286,7 +264,6 @@ def test_hosts_that_are_on_a_vm_anyway_stay_there():
 @pytest.mark.parametrize(
     ("hosts", "on", "message"),
     [
-        (LABS, "uut", "UUT bridge: on: 'uut' is not a host of kind vm; VMs are lab, other"),
         (LABS, "nowhere", "UUT bridge: on: 'nowhere' is not a host of kind vm; did you mean other? VMs are lab, other"),
         (
             LABS | {"sink": {"kind": "local"}},
