@@ -44,10 +44,12 @@ def pytest_collection_modifyitems(config, items):
     """Skip, with what is missing, the tests that cannot run here; those that measure may be run again."""
     for item in items:
         if item.get_closest_marker("root") or item.get_closest_marker("vm"):
-            # A test with its own timeout takes long, and is repeated only once.
-            reruns = 1 if item.get_closest_marker("timeout") else RUNS_AGAIN
             # QEMU may hang while it emulates two CPUs: docs/run-guests.md.
             may_hang = item.get_closest_marker("vm_may_hang") is not None
+            # A test with its own timeout takes long, and is repeated only once; twice where QEMU hangs in one of four.
+            reruns = RUNS_AGAIN
+            if item.get_closest_marker("timeout"):
+                reruns = 2 if may_hang else 1
             excuse = True if may_hang else config.stash[HELD_UP].excuses
             item.add_marker(pytest.mark.flaky(reruns=reruns, condition=excuse))
         if item.get_closest_marker("root") and os.geteuid() != 0:
