@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config, items):
         if item.get_closest_marker("root") or item.get_closest_marker("vm"):
             # QEMU may hang while it emulates two CPUs: docs/run-guests.md.
             may_hang = item.get_closest_marker("vm_may_hang") is not None
-            # A test with its own timeout takes long, and is repeated only once; twice where QEMU hangs in one of four.
+            # A test with its own timeout takes long, and is repeated only once, or twice where QEMU may hang.
             reruns = RUNS_AGAIN
             if item.get_closest_marker("timeout"):
                 reruns = 2 if may_hang else 1

@@ -26,7 +26,7 @@ from netbench.model.verdict import ReasonKind
 from netbench.plan.schedule import CampaignPlan
 from netbench.search.measurement import above_upper, contradiction, measurement_of, unmeasured
 from netbench.search.methods import GivenUpError, Goal, Measure, Measured, Method, rounded
-from netbench.search.rfc2544_tests import Rfc2544Run, Throughput
+from netbench.search.rfc2544_tests import BenchmarkingTests, Throughput
 from netbench.search.search_options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, SearchOptions
 from netbench.statistics.groups import grouped
 
@@ -117,7 +117,7 @@ class CellSearch:
         self._limited: set[float] = set()  # successive loads at which the tester was the limit
         self._unmeasured = 0
         self._delays: list[LoadedDelay] = []
-        self._tests: Rfc2544Run | None = None
+        self._tests: BenchmarkingTests | None = None
         self._overload_fps: float | None = None
         self._sustained_fps: float | None = None
         self._why = ""
@@ -281,7 +281,7 @@ class CellSearch:
         size, state, limit = self._cell.frame_size, result.state, result.limited_by.stored
         line_rate = line_rate_fps(self._link_bps, size.mean_bytes)
         throughput = Throughput(result.lower_fps or 0.0, highest, line_rate, state, size, limit)
-        self._tests = Rfc2544Run(self._options, self._plan.profile, throughput, self)
+        self._tests = BenchmarkingTests(self._options, self._plan.profile, throughput, self)
         self._tests.measure()
 
     def _measure_overload(self, result: SearchResult, highest: float) -> None:

@@ -58,7 +58,7 @@ def is_smallest(frame_size: FrameSize, profile: Profile) -> bool:
     return frame_size == min(profile.frame_sizes)
 
 
-class Rfc2544Run:
+class BenchmarkingTests:
     """The tests that follow one search; `results` are those so far, None before the first trial.
 
     Each test yields its results: the first one, without trials, is not kept. The test ends early by GivenUpError, whose

@@ -99,7 +99,8 @@ class TcpdumpSink(Sink):
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         self._host, self._interface, self._cpus, self._is_open = host, interface, tuple(cpus), True
         self._flush_process, self._count_process = FlushProcess(host, interface), CountProcess(host, interface)
-        if has_netbench(host) and not host.shares_files:
+        self._is_counted_there = has_netbench(host) and not host.shares_files
+        if self._is_counted_there:
             self._count_process.start()
         self._meminfo = host.read("/proc/meminfo")
         self._version = _version_on(host)
@@ -309,9 +310,10 @@ class TcpdumpSink(Sink):
             except UsageError as error:
                 return "", InCapture(Received(), error=str(error))
             return "the output of tcpdump", InCapture(received_of(counts, sent, traffic), live.frames, is_whole(counts))
-        if self._host.shares_files or not has_netbench(self._host):
+        if not self._is_counted_there:
             return str(file), count(file, expected, sent, traffic)
-        target = Path(scratch_of(self._host), file.name)
+        target = self._target(incoming)
+        assert target is not None
         where = f"{target} on {self._host}"
         try:
             return where, self._count_process.count(target, expected, sent, traffic)

@@ -300,14 +300,19 @@ class CountProcess:
 
     def __init__(self, host: Host, interface: str) -> None:
         self._host, self._interface = host, interface
+        self._process: Process | None = None
         self._worker: WorkerProcess | None = None
 
     def start(self) -> None:
-        """Start the process, so that the first count need not wait for it; TestbedError if it cannot start."""
-        if self._worker is None:
+        """Start the process, so that the first count need not wait for it, and replace one that has died.
+
+        TestbedError if it cannot start.
+        """
+        if self._process is None or self._process.poll() is not None:
+            self.close()
             command = module_command_on(self._host, remote_capture_count.__name__)
-            process = self._host.spawn(["env", "OPENBLAS_NUM_THREADS=1", *command])
-            self._worker = WorkerProcess(f"the counting process for {self._interface} of {self._host}", process)
+            self._process = self._host.spawn(["env", "OPENBLAS_NUM_THREADS=1", *command])
+            self._worker = WorkerProcess(f"the counting process for {self._interface} of {self._host}", self._process)
 
     def count(self, capture: Path, expected: Expected, sent: Sent, traffic: Traffic) -> InCapture:
         """Return the counts of a capture there; TestbedError if the process dies or does not answer: it is ended."""
@@ -326,6 +331,6 @@ class CountProcess:
 
     def close(self) -> None:
         """End the process; harmless if called twice."""
-        worker, self._worker = self._worker, None
+        worker, self._worker, self._process = self._worker, None, None
         if worker is not None:
             worker.close()

@@ -139,7 +139,7 @@ def test_searches_that_cannot_succeed_end(tmp_path):
 def test_the_tests_of_rfc_2544_on_a_bucket_of_known_depth(tmp_path):
     """The longest burst fills the bucket, and a reset lasts as long as the sink receives no frame.
 
-    It is slower than in the other tests: a burst may be late by 5 %, which are 8 ms of the longest one here.
+    It is slower than in the other tests: a burst may be late by 5 %, which is 8 ms for the longest one here.
     """
     fps, highest_fps = 3500, 10_000.0
     lab = tmp_path / "limited.yaml"

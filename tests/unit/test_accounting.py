@@ -329,7 +329,7 @@ def test_what_no_one_knows_of_the_sink_is_not_the_uuts_loss(journey, lost):
     [
         (with_nics(Journey(foreign_out=2).evidence(), sink=nic_delta(rx=1002, tx=3)), 5),  # a sink that sends
         (Journey(foreign_out=9, foreign_in_capture=9).evidence(), 9),  # seen by the sink alone
-        # A switch before the sink sends frames of its own.
+        # A switch before the sink sends frames, too.
         (with_nics(Journey().evidence(), sink=nic_delta(rx=1012)), 12),
     ],
 )
