@@ -13,6 +13,7 @@ from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict
+from netbench.selftest.recount import judge_recount
 from netbench.selftest.trials import Pattern, Tester, complaints
 from netbench.uut.base import ActiveGuest
 from netbench.uut.forwarder import Forwarder, ForwarderDelays
@@ -63,16 +64,21 @@ def forwarder_cases() -> Sequence[ForwarderCase]:
 
 
 def check_forwarder(one: ForwarderCase, tester: Tester, active: ActiveGuest) -> Iterator[SelftestCheck]:
-    """Measure one forwarder with a single stream, because more would overload its process."""
+    """Measure one forwarder with a single stream, because more would overload its process; recount its captures."""
     pattern = Pattern(1, 64, Load(LoadKind.FRAME_RATE, _FPS), min(tester.frames, _MOST_FRAMES) / _FPS)
 
     def measured() -> SelftestCheck:
         result = tester.measure(active, one.name, pattern)
         (counts,) = result.streams
-        held = active.uut.held(counts.stream) if isinstance(active.uut, Forwarder) and one.impairments.delay else None
+        held = active.uut.held(counts.stream) if isinstance(active.uut, Forwarder) else None
         return judge_forwarder(one, result, counts, held)
 
-    yield _one_of_a_few(measured) if one.impairments.delay else measured()
+    if one.impairments.delay:
+        yield _one_of_a_few(measured)
+        return
+    result = tester.measure(active, one.name, pattern, keep=True)
+    yield judge_forwarder(one, result, result.streams[0], None)
+    yield judge_recount(result, tester.captures)
 
 
 def check_netem(tester: Tester, active: ActiveGuest) -> Iterator[SelftestCheck]:

@@ -14,6 +14,7 @@ from netbench.model.topology import Topology
 from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
+from netbench.selftest.recount import judge_recount
 from netbench.selftest.trials import Tester, complaints, lost_at
 from netbench.statistics.totals import summed
 from netbench.testbed.testbed import Testbed
@@ -128,14 +129,22 @@ def references(limit_fps: int, *, both_ways: bool = False) -> list[LossCheckUut]
     ]
 
 
-def check_drops(reference: LossCheckUut, tester: Tester, active: ActiveGuest) -> Iterator[SelftestCheck]:
-    """Measure one reference, and check loss and place in every stream, to the frame."""
+def check_drops(
+    reference: LossCheckUut, tester: Tester, active: ActiveGuest, *, recounts: bool = False
+) -> Iterator[SelftestCheck]:
+    """Measure one reference, and check loss and place in every stream, to the frame.
+
+    `recounts`: also count the captures of the first trial by dpkt.
+    """
     for how_many, frame_size in reference.trials:
         streams = tester.streams if how_many == ALL else 1
         if how_many == ALL and streams == 1 and (ONE, frame_size) in reference.trials:
             continue
-        result = tester.measure(active, reference.name, tester.modest(frame_size, streams))
+        result = tester.measure(active, reference.name, tester.modest(frame_size, streams), keep=recounts)
         yield judge_drops(reference.options, reference.name, result)
+        if recounts:
+            yield judge_recount(result, tester.captures)
+            recounts = False
 
 
 def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> SelftestCheck:

@@ -59,10 +59,13 @@ class Tester:
         """Return a pattern of about `frames` frames of each stream, at an easy rate."""
         return Pattern(streams, frame_size, Load(LoadKind.FRAME_RATE, self.fps), self.frames / self.fps)
 
-    def measure(self, active: ActiveGuest, name: str, pattern: Pattern, *, strict: bool = False) -> TrialResult:
+    def measure(
+        self, active: ActiveGuest, name: str, pattern: Pattern, *, strict: bool = False, keep: bool = False
+    ) -> TrialResult:
         """Make one trial, again when it is invalid, and return the last result.
 
-        `strict`: judge it by the usual tolerances; otherwise by its counts only, whatever the sources' timing.
+        `strict`: judge it by the usual tolerances; otherwise by its counts only, whatever the sources' timing. `keep`:
+        its captures stay in `captures` until the next trial.
         """
         wanted = self.wanted(name, pattern, strict=strict)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -75,7 +78,7 @@ class Tester:
                 index=0,
                 sources=pattern.streams,
             )
-            result = self._measure_once(active, spec)
+            result = self._measure_once(active, spec, keep=keep)
             if result.verdict is not Verdict.INVALID:
                 break
         return result
@@ -92,11 +95,10 @@ class Tester:
         profile = selftest_profile(self.generator, self.sink, pattern, strict)
         return CampaignPlan(self.topology, profile, (name,), profile.scenarios)
 
-    def _measure_once(self, active: ActiveGuest, spec: TrialSpec) -> TrialResult:
-        result = run_trial(self.testbed.setup({VICTIM: active}), spec, Recording(self.captures), spec.repetition)
+    def _measure_once(self, active: ActiveGuest, spec: TrialSpec, *, keep: bool = False) -> TrialResult:
         for capture in self.captures.iterdir():
             capture.unlink()
-        return result
+        return run_trial(self.testbed.setup({VICTIM: active}), spec, Recording(self.captures, keep), spec.repetition)
 
 
 def selftest_profile(

@@ -66,6 +66,13 @@ def test_every_known_truth_is_found_both_ways_and_the_ceilings_are_used_by_later
     assert not wrong(found), done.stdout
     assert None not in {check["passed"] for check in found.values()}, "nothing is skipped here"
     assert_drops_exact(found)
+    recounts = {check["uut"]: check["measured"] for (name, _), check in found.items() if name == "recount by dpkt"}
+    assert recounts == {
+        "bridge-drops-7-of-100-forward": "3,720 received, 0 duplicates, 0 reordered",
+        "duplicates-every-10th": "2,000 received, 200 duplicates, 0 reordered",
+        "reorders-every-50th-by-7": "2,000 received, 0 duplicates, 39 reordered",
+        "adds-foreign-frames": "2,000 received, 0 duplicates, 0 reordered",
+    }
     (without,) = (check for check in found.values() if check["name"].startswith("sinks see everything: 2 at once"))
     assert without["passed"], "both over one link: source and sink at each end"
     assert "Self-test of netns-both" in (tmp_path / "self" / "selftest.html").read_text()

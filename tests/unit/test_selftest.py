@@ -13,10 +13,12 @@ from netbench.model.verdict import Reason, ReasonKind
 from netbench.selftest.forwarders import forwarder_cases, judge_forwarder
 from netbench.selftest.loopback import Seen, Watch, judge_capture, judge_left_alone, this_process
 from netbench.selftest.loss_checks import ForeignFilter, judge_attached, judge_drops, references
+from netbench.selftest.recount import judge_recount
 from netbench.selftest.time_checks import CpuTimes, judge_cpus, judge_own_delay, parse_stat
 from netbench.trial.segments import RING_FULL
 from netbench.uut.forwarder import ForwarderDelays
 from netbench.uut.reference import DROP_RULE, ReferenceOptions
+from tests.unit.capture_files import Frame, cut, ethernet, pcap, stream_frame
 from tests.unit.inputs import topology
 from tests.unit.points import at, count, loss
 from tests.unit.results_factory import spread, stream_counts, trial
@@ -104,6 +106,28 @@ def test_other_impairment_than_the_known_one_fails():
     assert not misbehaved("reorders-every-50th-by-7", reordered_frames=19, reordering_extent_max_frames=6).passed
     lost = misbehaved("adds-foreign-frames", ReasonKind.FOREIGN_FRAMES, foreign_frames=10, received=999)
     assert "nothing was lost, but the tester counted 1 lost" in lost.detail
+
+
+@pytest.mark.parametrize(
+    ("counts", "passed", "message"),
+    [
+        ({}, True, ""),
+        ({"received": 19}, False, "disagree"),
+        ({"duplicate_frames": 2}, False, "disagree"),
+        ({"reordered_frames": 0}, False, "disagree"),
+        ({"received": None}, False, ""),
+        ({"stream": "s2"}, None, "skipped: this kind of sink stores no captures"),
+    ],
+)
+def test_a_capture_is_counted_again_by_dpkt(tmp_path, counts, passed, message):
+    arrived = [*range(10), 11, 12, 10, 10, *range(13, 20)]  # of these, 10 is late, and arrives twice
+    others = [stream_frame(3, src="198.18.0.9"), Frame(ethernet(b"", ether_type=0x88CC)), Frame(b"\0" * 8)]
+    frames = [cut(stream_frame(number, size=1518), 64) for number in arrived]
+    (tmp_path / "trial-1-s1.pcap").write_bytes(pcap([*frames, *others], snap=64))
+    counted = {"received": 20, "duplicate_frames": 1, "reordered_frames": 1, **counts}
+    check = judge_recount(trial(stream_counts(sent=20, **counted)), tmp_path)
+    assert (check.passed, message in check.detail) == (passed, True)
+    assert check.truth == ("" if passed is None else "20 received, 1 duplicates, 1 reordered")
 
 
 @pytest.mark.parametrize("median_ns", [1_990_000, 2_600_000])
