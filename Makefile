@@ -7,8 +7,8 @@ export PATH := $(PATH):/usr/sbin:/sbin
 # Tests start hundreds of netbenches: each takes 0.7 s longer where Python may not keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-# COMMAND:PACKAGE of Debian. netbench/testbed/doctor/requirements.py and the plug-ins list the requirements of netbench.
-NEEDED = $(PYTHON) -m netbench.testbed.doctor.requirements
+# COMMAND:PACKAGE of Debian. netbench/testbed/requirements.py and the plug-ins list the requirements of netbench.
+NEEDED = $(PYTHON) -m netbench.testbed.requirements
 TEST_TOOLS = capinfos:wireshark-common zstd:zstd dpkg-deb:dpkg chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
     sshd:openssh-server busybox:busybox-static \
     grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso $(BPF_TOOLS)

@@ -27,10 +27,10 @@ from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.traffic import Traffic
 from netbench.testbed.bring_up import base_changes
-from netbench.testbed.doctor.requirements import require
+from netbench.testbed.requirements import require
 from netbench.testbed.resolved import needs_of
 from netbench.testbed.testbed import require_root
 from netbench.testbed.virtual_machines import running_vm

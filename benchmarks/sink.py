@@ -33,7 +33,7 @@ from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes.receive import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netns import namespace_path, within
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.traffic import Stamps, Traffic
 from netbench.sinks.base import Incoming, Sink

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from netbench.capture.pcap import NO_ODDITIES, Oddities
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.units import WIRE_OVERHEAD_BYTES
 
 # How far a frame's time stamp may lie outside the sending time that its source reports.

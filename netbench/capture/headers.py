@@ -33,7 +33,7 @@ from netbench.capture.frames import (
     is_one_number,
     link_name,
 )
-from netbench.model.units import FCS_BYTES
+from netbench.model.frame_size import FCS_BYTES
 
 # Link-local group addresses, which no bridge forwards (IEEE 802.1Q, table 8-1): these five bytes and one up to 0x0f.
 # Bridges, switches and other devices on a link use them to communicate. The last one is that of flush frames.

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.frames import NO_LIMIT, FrameBatch, field
-from netbench.model.units import FCS_BYTES
+from netbench.model.frame_size import FCS_BYTES
 
 FILE_HEADER_BYTES = 24
 # magic -> (name, nanoseconds of one fraction, bytes of a record header)

@@ -13,7 +13,7 @@ from netbench.cli.console import TerminalTable
 from netbench.cli.output import visible
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.verdict import CampaignWarning
 from netbench.report.comparison import (
     Compared,

@@ -10,7 +10,7 @@ from netbench.config.plugins import GENERATORS, plugins
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.base import Generator, Source
 from netbench.hosts.base import Host
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
 

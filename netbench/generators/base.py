@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from netbench.hosts.base import Host
 from netbench.linux.requirements import Requirement
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic

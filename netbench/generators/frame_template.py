@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from netbench.model.frame_size import FCS_BYTES
 from netbench.model.traffic import Traffic
-from netbench.model.units import FCS_BYTES
 
 PKTGEN_MAGIC = 0xBE9BE955
 

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from netbench.generators.frame_template import FrameTemplate, flow_pairs
+from netbench.model.frame_size import FCS_BYTES
 from netbench.model.traffic import Traffic
-from netbench.model.units import FCS_BYTES
 
 Ports = npt.NDArray[np.uint16]
 Buffer = npt.NDArray[np.uint8]

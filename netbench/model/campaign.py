@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause
 from netbench.model.search import SearchResult
 from netbench.model.trial import TrialResult

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from netbench.model.distributions import SAME_CLOCK, ClockDifference, Spread
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.points import PathSection
 from netbench.model.received import Received
 from netbench.model.traffic import Sent

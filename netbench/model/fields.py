@@ -18,19 +18,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from netbench.model.frame_mix import IMIX, FrameSize, mix_of
-from netbench.model.units import (
-    MAX_MTU,
-    MIN_FRAME_SIZE,
-    Load,
-    largest_frame,
-    load_hint,
-    memory_hint,
-    parse_mebibytes,
-    parse_seconds,
-    percent_hint,
-    plain,
-)
+from netbench.model.frame_size import IMIX, MAX_MTU, MIN_FRAME_SIZE, FrameSize, largest_frame
+from netbench.model.units import Load, load_hint, memory_hint, parse_mebibytes, parse_seconds, percent_hint, plain
 
 # An interface name has at most 15 characters (IFNAMSIZ); netbench's names have a prefix, bridges `nb-br-`.
 NIC_NAME = r"^[a-z][a-z0-9-]{0,11}$"
@@ -117,18 +106,6 @@ def _uncalibrated(load: Load) -> Load:
     if load.found_fps is not None:
         raise ValueError(f"a profile has no rate of the maximum, because that is measured; write {load}")
     return load
-
-
-def parse_frame_size(value: object) -> FrameSize:
-    """Return a frame size or mix as users write it, in bytes with FCS; ValueError for anything else."""
-    most = largest_frame(MAX_MTU)
-    if type(value) is not int:
-        return mix_of(value, MIN_FRAME_SIZE, most)
-    if value < MIN_FRAME_SIZE:
-        raise ValueError(f"a frame has at least {MIN_FRAME_SIZE} bytes, FCS included")
-    if value > most:
-        raise ValueError(f"a frame has at most {most} bytes, FCS included")
-    return FrameSize.of(value)
 
 
 FRAME_SIZE_SCHEMA = {

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from netbench.model.frame_size import USUAL_MTU
 from netbench.model.traffic import PREFIX_LENGTH, Receive
-from netbench.model.units import USUAL_MTU
 
 # The prefix of everything that netbench makes on a machine: an interface name has at most 15 characters (IFNAMSIZ).
 PREFIX = "nb-"

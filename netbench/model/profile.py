@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from netbench.errors import KeyedError
 from netbench.model.fields import FrameSizeField, Mebibytes, Name, Percent, ProfileLoadField, Seconds, listed
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Off, Scenario, expanded
 from netbench.model.units import LoadKind
 

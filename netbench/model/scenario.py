@@ -18,17 +18,10 @@ from pydantic import (
 )
 
 from netbench.errors import KeyedError
-from netbench.model.fields import (
-    FRAME_SIZE_SCHEMA,
-    Name,
-    NicName,
-    listed,
-    located_error,
-    parse_frame_size,
-)
-from netbench.model.frame_mix import FrameSize
+from netbench.model.fields import FRAME_SIZE_SCHEMA, Name, NicName, listed, located_error
+from netbench.model.frame_size import MIN_FRAME_SIZE, FrameSize, parse_frame_size
 from netbench.model.suggestions import choices, did_you_mean
-from netbench.model.units import MIN_FRAME_SIZE, Load, LoadKind, load_hint, percent_hint
+from netbench.model.units import Load, LoadKind, load_hint, percent_hint
 
 VICTIM = "victim"  # the measured guest; all others are its neighbours
 DEDICATED = "dedicated"

@@ -10,7 +10,7 @@ from enum import StrEnum
 from statistics import fmean, stdev
 
 from netbench.model.distributions import Spread
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCauseField, LimitKind
 from netbench.model.verdict import Reason, ReasonKind
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 
 
 @dataclass(frozen=True, slots=True)

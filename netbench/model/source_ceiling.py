@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 
 # A ceiling is based on the two highest samples that count, if they agree within this ratio of the higher one.
 AGREEMENT = 0.05

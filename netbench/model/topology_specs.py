@@ -25,10 +25,11 @@ from netbench.model.fields import (
     parse_percent,
     percent_text,
 )
+from netbench.model.frame_size import MAX_MTU, USUAL_MTU
 from netbench.model.paths import TURNED_ROUND, split_endpoint
 from netbench.model.suggestions import choices, did_you_mean
 from netbench.model.traffic import NapiPolicy, Receive
-from netbench.model.units import MAX_MTU, USUAL_MTU, bit_rate_hint, format_bit_rate, parse_bit_rate
+from netbench.model.units import bit_rate_hint, format_bit_rate, parse_bit_rate
 
 Cpu = Annotated[int, Field(strict=True, ge=0)]
 Cpus = tuple[Cpu, ...]

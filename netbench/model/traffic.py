@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 
 # How a UUT receives frames from a veth pair: within the sender's system call, or from a ring, by its own thread.
 Receive = Literal["inline", "napi"]

@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 
 from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.fields import LoadField, alike
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause
 from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
 from netbench.model.stored_counts import CountsField

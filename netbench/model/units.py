@@ -1,9 +1,7 @@
-"""Frame sizes, line rates and loads.
+"""Line rates, loads, times and amounts of memory, with their units.
 
-A frame size is the Ethernet frame including its 4-byte FCS, in bytes (RFC 1242, section 3.5 "Data
-link frame size"). On the wire a frame costs 20 bytes more: preamble 7, start-of-frame delimiter 1 and
-inter-frame gap 12 (IEEE 802.3, clauses 3.2 and 4.4). A rate that counts those 20 bytes is an L1 rate,
-one that does not is an L2 rate.
+On the wire a frame costs 20 bytes more than its size: preamble 7, start-of-frame delimiter 1 and inter-frame gap 12
+(IEEE 802.3, clauses 3.2 and 4.4). A rate that counts those 20 bytes is an L1 rate, one that does not is an L2 rate.
 """
 
 import math
@@ -14,21 +12,9 @@ from enum import Enum
 from functools import lru_cache
 from typing import Self
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 
-FCS_BYTES = 4
 WIRE_OVERHEAD_BYTES = 20
-_ETHERNET_HEADER_BYTES = 14
-MIN_FRAME_SIZE = 64
-USUAL_MTU = 1500
-MAX_MTU = 9216  # of switches and NICs that support jumbo frames
-
-
-def largest_frame(mtu: int) -> int:
-    """Return the size of the largest frame on a link of this MTU, in bytes with FCS."""
-    return _ETHERNET_HEADER_BYTES + mtu + FCS_BYTES
-
-
 _SI = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 # More digits than any real value has, and fewer than would overflow.
 _NUMBER = r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*"

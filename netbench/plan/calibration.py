@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LimitKind
 from netbench.model.profile import MaximaSpec
 from netbench.model.replayed_loads import ReplayedLoads

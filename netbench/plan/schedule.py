@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from netbench.config.plugins import SCHEDULES, plugins
 from netbench.model.campaign import EndedSweep
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.profile import NoOptions, Profile
 from netbench.model.scenario import VICTIM, Activity, Idle, Network, Off, Scenario
 from netbench.model.search import SearchResult

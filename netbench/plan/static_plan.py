@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep, Maximum
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.profile import LOADS, Profile
 from netbench.model.scenario import SHARED_IDLE, Off

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.traffic import NAPI_POLICY

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from netbench.model.campaign import Boot, CampaignResults, WarmUpTrial
 from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.scenario import VICTIM
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Role, StreamEnds

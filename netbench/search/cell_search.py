@@ -8,7 +8,7 @@ from functools import reduce
 from operator import add
 from statistics import fmean
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.search import LoadedDelay, SearchedStream, SearchResult, SearchState
 from netbench.model.source_ceiling import (

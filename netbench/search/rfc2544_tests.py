@@ -3,16 +3,13 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, log2
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, Protocol, get_args
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.search import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests, SearchState
 from netbench.search.methods import GivenUpError, Goal, LossRate, Measured
 from netbench.search.search_options import BACK_TO_BACK, FRAME_LOSS_RATE, LATENCY, SYSTEM_RECOVERY, SearchOptions, Test
-
-if TYPE_CHECKING:
-    from netbench.search.cell_search import CellSearch
 
 # So many successive trials in which the source failed the test's requirements end the test. Bursts may fail more often:
 # they are so short that a small pause of the source matters.
@@ -58,6 +55,22 @@ def is_smallest(frame_size: FrameSize, profile: Profile) -> bool:
     return frame_size == min(profile.frame_sizes)
 
 
+class TrialMaker(Protocol):
+    """Makes the trials of tests, with rates in frames/s of each stream."""
+
+    def steady(self, seconds: float, fps: float) -> Measured:
+        """Return a trial at one load."""
+
+    def burst(self, frames: int, fps: float) -> Measured:
+        """Send exactly so many frames of each stream at one rate."""
+
+    def reduced(self, first: tuple[float, float], then: tuple[float, float]) -> Measured:
+        """Send at one rate, in frames/s, for so many seconds, and immediately afterwards at another rate."""
+
+    def restarted(self, seconds: float, fps: float, restart_at_s: float) -> Measured:
+        """Send at a steady load and restart the UUT after so many seconds."""
+
+
 class BenchmarkingTests:
     """The tests that follow one search; `results` are those so far, None before the first trial.
 
@@ -65,8 +78,8 @@ class BenchmarkingTests:
     text then is the result's `refused`.
     """
 
-    def __init__(self, options: SearchOptions, profile: Profile, throughput: Throughput, search: "CellSearch") -> None:
-        self._options, self._profile, self._throughput, self._search = options, profile, throughput, search
+    def __init__(self, options: SearchOptions, profile: Profile, throughput: Throughput, trials: TrialMaker) -> None:
+        self._options, self._profile, self._throughput, self._trials = options, profile, throughput, trials
         self.results: Rfc2544Tests | None = None
 
     def measure(self) -> None:
@@ -101,7 +114,7 @@ class BenchmarkingTests:
         result = Latency(fps, options.duration, ())
         yield result
         while len(result.means_ns) < options.times:
-            trial = _useful(lambda: self._search.steady(options.duration, fps))
+            trial = _useful(lambda: self._trials.steady(options.duration, fps))
             mean_ns = None if trial.delay is None else trial.delay.mean_ns
             if mean_ns is None:
                 raise GivenUpError(trial.delay_refused or "the sink measures no delays")
@@ -114,7 +127,7 @@ class BenchmarkingTests:
         highest = self._throughput.highest_fps
 
         def measure(seconds: float, fps: float) -> Measured:
-            trial = self._search.steady(seconds, fps)
+            trial = self._trials.steady(seconds, fps)
             ratio = None if trial.limited_by else trial.loss_ratio
             losses.append(LossAtLoad(round(fps / highest, 9), trial.offered_fps, ratio, trial.limited_by))
             return trial
@@ -138,7 +151,7 @@ class BenchmarkingTests:
             raise GivenUpError(throughput.without_loss)
 
         def is_whole(frames: int) -> bool:
-            burst = _useful(lambda: _without_limit_if_lossy(self._search.burst(frames, rate)), _MOST_USELESS_BURSTS)
+            burst = _useful(lambda: _without_limit_if_lossy(self._trials.burst(frames, rate)), _MOST_USELESS_BURSTS)
             return burst.forwarded == burst.intended and not burst.failed
 
         while len(result.frames) < options.times:
@@ -167,7 +180,7 @@ class BenchmarkingTests:
             raise GivenUpError(f"there is no overload to recover from: {throughput.without_loss}")
         before, after = round(overload * options.duration), round(reduced * options.reduced)
         while len(result.seconds) + result.unrecovered < options.times:
-            trial = _useful(lambda: self._search.reduced((overload, options.duration), (reduced, options.reduced)))
+            trial = _useful(lambda: self._trials.reduced((overload, options.duration), (reduced, options.reduced)))
             if trial.offered < trial.intended:
                 raise GivenUpError("the link pushes back: the overload could not be offered")
             if trial.last_missing is None:
@@ -183,7 +196,7 @@ class BenchmarkingTests:
         result = Reset(fps, ())
         yield result
         while len(result.seconds) + result.dead < options.times:
-            trial = _useful(lambda: self._search.restarted(options.duration, fps, options.before))
+            trial = _useful(lambda: self._trials.restarted(options.duration, fps, options.before))
             if trial.failed:
                 raise GivenUpError(trial.failed)
             if trial.offered < trial.intended:

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from netbench.errors import KeyedError
 from netbench.model.fields import LoadField, Percent, Seconds, listed
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.profile import MAX_SECONDS, Count
 from netbench.model.units import Load, LoadKind
 from netbench.search.methods import Bisection, Goal, LossRate, Method, SweepSearch

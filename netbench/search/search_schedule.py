@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from netbench.errors import UsageError
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.search import SearchResult
 from netbench.model.source_ceiling import FEWEST_SAMPLES, SAMPLE_S, SourceCeiling
 from netbench.model.trial import TrialResult, TrialSpec

@@ -11,7 +11,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.search import SearchResult
 from netbench.model.units import Load
 from netbench.model.verdict import CampaignWarning, WarningKind

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isclose, sqrt
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.units import LoadKind
 from netbench.model.verdict import CampaignWarning, ReasonKind
 from netbench.model.virtualisation import Setting

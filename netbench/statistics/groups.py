@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps, l2_mbps
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LimitCause
 from netbench.model.scenario import Activity
 from netbench.model.trial import TrialResult, TrialSpec

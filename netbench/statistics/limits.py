@@ -13,7 +13,7 @@ from math import hypot
 from statistics import fmean
 
 from netbench.model.campaign import Maximum
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.scenario import SHARED_IDLE, Network
 from netbench.model.search import SearchResult, SearchState

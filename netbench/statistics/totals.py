@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from netbench.model.counts import StreamCounts, l1_mbps
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.scenario import Activity
 from netbench.model.trial import GuestResult, GuestTask, TrialResult
 from netbench.statistics.intervals import Interval, boots_interval, counting_error

@@ -30,7 +30,7 @@ from netbench.linux.proc import driver_of, parse_cpu_list, parse_cpu_ticks, spee
 from netbench.linux.requirements import Tool
 from netbench.linux.safety.ports import KernelLink, read_links
 from netbench.model.verdict import CampaignWarning, WarningKind
-from netbench.testbed.doctor.requirements import all_of
+from netbench.testbed.requirements import all_of
 
 Which = Callable[[str], str | None]
 

@@ -7,19 +7,18 @@ from typing import cast
 from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import MissingError, UsageError
 from netbench.generators.base import Generator
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize, largest_frame
 from netbench.model.paths import StreamPath, host_of
 from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.topology_specs import CpuShares, StreamSpec, UutSpec
-from netbench.model.units import largest_frame
 from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
-from netbench.testbed.doctor.requirements import TOOLS
+from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
 from netbench.uut.guest import Guest

@@ -26,6 +26,7 @@ from netbench.linux.safety.ports import refuse_unsafe_port
 from netbench.linux.watchdog.journal import Journal, clean, undo_run
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import ClockDifference
+from netbench.model.frame_size import USUAL_MTU
 from netbench.model.paths import InterfaceRef, Nic, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
@@ -34,13 +35,12 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identities, LinkIdentity
 from netbench.model.topology import Topology, devices
 from netbench.model.topology_specs import UutSpec
-from netbench.model.units import USUAL_MTU
 from netbench.signals import shielded
 from netbench.testbed.bring_up import base_changes, cable_ends, host_identities, usual_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
-from netbench.testbed.doctor.requirements import require
 from netbench.testbed.doctor.ssh_checks import needed_in_run
 from netbench.testbed.emulated_ssh_hosts import server_changes
+from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
 from netbench.testbed.ssh_hosts import connected_hosts

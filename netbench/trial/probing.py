@@ -23,11 +23,10 @@ from netbench.hosts.base import Host, Process
 from netbench.hosts.pipes import Lines, end
 from netbench.hosts.remote_code import program_command
 from netbench.model.counts import StreamCounts
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FCS_BYTES, MIN_FRAME_SIZE, FrameSize
 from netbench.model.paths import StreamPath
 from netbench.model.received import Received
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
-from netbench.model.units import FCS_BYTES, MIN_FRAME_SIZE
 from netbench.sinks import witness
 from netbench.trial.draining import drain
 from netbench.trial.endpoints import Receiving, Recording, prepare, send

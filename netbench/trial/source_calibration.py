@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from netbench.errors import TestbedError
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.source_ceiling import (
     FEWEST_SUSTAINED,
     MAY_BE_STOPPED_PART,

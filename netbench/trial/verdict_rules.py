@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
 
 from netbench.model.counts import DropKind, StreamCounts
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.points import OTHERHOST, PathSection
 from netbench.model.received import Received
 from netbench.model.scenario import VICTIM

@@ -10,9 +10,9 @@ from netbench.hosts.remote_code import program_command
 from netbench.linux.changes import Change
 from netbench.linux.counters.iproute_counters import read_nics
 from netbench.linux.machine import Machine
+from netbench.model.frame_size import USUAL_MTU
 from netbench.model.paths import InterfaceRef, Nic, StreamPath
 from netbench.model.points import PointKind
-from netbench.model.units import USUAL_MTU
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut import reception_probe
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan

@@ -24,8 +24,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes.receive import threads_of
-from netbench.model.fields import parse_frame_size
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize, parse_frame_size
 from netbench.model.traffic import Traffic
 
 pytestmark = pytest.mark.root

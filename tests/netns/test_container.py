@@ -25,8 +25,8 @@ from netbench.uut.base import EVERYTHING, ActiveGuest
 from netbench.uut.guest import Guest
 from netbench.vmm.container import container
 from netbench.vmm.container.container import Container, ContainerOptions
+from netbench.vmm.container.libvirt_lxc import PACKAGES, find_lxc_driver
 from netbench.vmm.libvirt.api import libvirt_module
-from netbench.vmm.libvirt.lxc import PACKAGES, find_lxc_driver
 from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_route_in_guest, ruled
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract

@@ -8,7 +8,7 @@ import pytest
 from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
 
-from netbench.model.frame_mix import IMIX, FrameSize
+from netbench.model.frame_size import IMIX, FrameSize
 from tests.netns.test_afpacket import Capture, lab, of_both_kinds, opened, run, traffic
 
 pytestmark = pytest.mark.root

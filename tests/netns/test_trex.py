@@ -9,7 +9,7 @@ import pytest
 
 from netbench.generators.trex.trex import Trex
 from netbench.generators.trex.trex_servers import TrexOptions
-from netbench.model.frame_mix import IMIX
+from netbench.model.frame_size import IMIX
 from netbench.model.traffic import Sent
 from tests.netns.test_afpacket import Capture, lab, run, traffic
 from tests.trex import NO_PACKAGE, PACKAGE

@@ -11,7 +11,7 @@ import pytest
 
 from netbench.generators.trex.trex import Trex
 from netbench.generators.trex.trex_servers import TrexOptions
-from netbench.model.frame_mix import IMIX
+from netbench.model.frame_size import IMIX
 from tests.trex import NO_SERVER, server
 from tests.unit.test_trex import worker_of
 from tests.unit.test_trex_sink import TRAFFIC, Ends

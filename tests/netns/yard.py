@@ -15,7 +15,7 @@ from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.watchdog.journal import Journal
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.paths import StreamPath
 from netbench.model.points import whole_path
 from netbench.model.stream_paths import stream_paths

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from netbench.model.frame_mix import IMIX, FrameSize
+from netbench.model.frame_size import IMIX, FrameSize
 from tests.commands import PATIENT, netbench, rows, settings, verdict_of
 
 pytestmark = pytest.mark.root

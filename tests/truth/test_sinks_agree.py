@@ -22,7 +22,7 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.trusted_code import module_command
 from netbench.linux.changes import OffloadsOff
 from netbench.linux.netns import namespace_path, within
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from netbench.model.fields import parse_frame_size
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize, parse_frame_size
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM, Network
 from netbench.model.topology import Topology

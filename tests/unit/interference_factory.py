@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from netbench.model.campaign import CampaignResults, Maximum
 from netbench.model.counts import StreamCounts
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.scenario import Scenario, Stress
 from netbench.model.trial import TrialResult

@@ -10,8 +10,7 @@ from pydantic import TypeAdapter
 from netbench.model.campaign import CampaignResults, Maximum
 from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.distributions import Spread
-from netbench.model.fields import parse_frame_size
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize, parse_frame_size
 from netbench.model.received import Received
 from netbench.model.scenario import VICTIM, ActivityField, Network
 from netbench.model.search import SearchResult, SearchState

@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.scenario import DEDICATED
 from netbench.model.trial import LoadReference

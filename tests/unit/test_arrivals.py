@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from netbench.generators.frame_template import build_frame
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.witness import length_and_tag

@@ -12,7 +12,7 @@ from netbench.generators.auto_source import AutoGenerator, AutoGeneratorOptions
 from netbench.generators.base import Generator, SourcePreference
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.generators.xdp.xdp import Xdp
-from netbench.model.frame_mix import IMIX, FrameSize
+from netbench.model.frame_size import IMIX, FrameSize
 from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identity
 from tests.unit.fakes import FakeSetup, FakeSource

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.errors import MissingError
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest_record import Ceiling, Ceilings, SelftestCheck, SelftestRecord
 from netbench.model.stream_paths import stream_paths

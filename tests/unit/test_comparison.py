@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.campaign import EndedSweep
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.comparison import change_words, how_tested, loss_words, verdict_words

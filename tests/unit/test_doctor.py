@@ -12,10 +12,10 @@ from netbench.cli.doctor import doctor_json, doctor_text
 from netbench.errors import ExitCode, MissingError, TestbedError
 from netbench.generators.trex import trex_package
 from netbench.images.library import file_digest
-from netbench.testbed.doctor import requirements
+from netbench.testbed import requirements
 from netbench.testbed.doctor.diagnosis import check_facilities, diagnose, exit_code
 from netbench.testbed.doctor.host_checks import HostCheck, Status, distribution_ids, install_command, unattended_install
-from netbench.testbed.doctor.requirements import known_needs
+from netbench.testbed.requirements import known_needs
 from netbench.vmm.container import cgroups
 from netbench.vmm.libvirt import domain
 from netbench.vmm.qemu import acceleration, qemu

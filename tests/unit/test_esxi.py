@@ -18,7 +18,7 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.topology_specs import CpuShares
 from netbench.testbed.doctor.diagnosis import check_facilities
 from netbench.testbed.doctor.host_checks import Status
-from netbench.testbed.doctor.requirements import require
+from netbench.testbed.requirements import require
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.vmm.esxi import api

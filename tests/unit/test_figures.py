@@ -8,7 +8,7 @@ import pytest
 
 from netbench.config import plugins
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.model.virtualisation import Setting
 from netbench.report import figures

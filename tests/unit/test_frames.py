@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from netbench.generators.frame_template import FrameTemplate, build_frame
 from netbench.generators.frames import FrameBlock, flow_ports
-from netbench.model.fields import parse_frame_size
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize, parse_frame_size
 from netbench.model.traffic import Traffic
 
 

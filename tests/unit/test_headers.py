@@ -12,7 +12,7 @@ import pytest
 from netbench.capture.capture_counts import Expected
 from netbench.capture.counting import MAX_STREAMS, analyze_capture
 from netbench.errors import UsageError
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from tests.unit.capture_files import (
     FLUSH_MAC,
     START_NS,

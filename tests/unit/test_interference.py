@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from benchmarks.intervals import ratio_of_means
 from netbench.model.counts import StreamCounts
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind

@@ -17,9 +17,9 @@ from netbench.vmm.base import GuestSpec
 from netbench.vmm.container import cgroups
 from netbench.vmm.container.cgroups import AddGroups, Hierarchy, cpu_cgroup_procs, hierarchies, in_groups
 from netbench.vmm.container.container import Container, ContainerOptions
+from netbench.vmm.container.libvirt_lxc import domain_xml, find_lxc_driver
 from netbench.vmm.container.runtime import Root
 from netbench.vmm.libvirt import domain
-from netbench.vmm.libvirt.lxc import domain_xml, find_lxc_driver
 from tests.unit.fakes import FakeHost
 
 HERE = LocalHost("here", "no-run")

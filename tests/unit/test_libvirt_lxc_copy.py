@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from netbench.errors import TestbedError
 from netbench.hosts.local import LocalHost
 from netbench.vmm.base import GuestSpec
+from netbench.vmm.container import libvirt_lxc
 from netbench.vmm.container.container import Container, ContainerOptions
-from netbench.vmm.libvirt import lxc as libvirt_lxc
-from netbench.vmm.libvirt.lxc import ContainerCopy, copy_of_container
+from netbench.vmm.container.libvirt_lxc import ContainerCopy, copy_of_container
 
 SPEC = GuestSpec("box", Path("/run/netbench/vm/r-uut-box"))
 FIRST = ["/bin/sh", "-c", "echo up", "sh"]

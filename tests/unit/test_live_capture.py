@@ -17,7 +17,7 @@ from netbench.capture.capture_counts import STAMP_TOLERANCE_NS, CaptureCounts, E
 from netbench.capture.counting import analyze_capture
 from netbench.capture.live import GatheringPipe, LiveCapture
 from netbench.errors import UsageError
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from tests.fuzz.memory import file_of
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap, pcap_header, stream_frame, udp
 
@@ -210,7 +210,7 @@ import os, resource, sys, threading
 import numpy as np
 from netbench.capture.capture_counts import Expected
 from netbench.capture.live import GatheringPipe, LiveCapture
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 
 template = np.frombuffer(bytes.fromhex(sys.argv[1]), np.uint8)
 count, lost_of_1000 = int(sys.argv[2]), int(sys.argv[3])

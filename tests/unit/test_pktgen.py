@@ -10,7 +10,7 @@ from netbench.errors import TestbedError
 from netbench.generators.pktgen.files import PktgenDevice
 from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import sent_of_run
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from tests.unit.pktgen_kernel import MAX, OFFSET_NS, TRAFFIC, generator, host, impatient, kernel, opened, trial
 
 __all__ = ["host", "impatient", "kernel"]  # fixtures

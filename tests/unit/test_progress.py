@@ -23,7 +23,7 @@ from netbench.model.events import (
     TrialStored,
     UutReady,
 )
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.signals import Stopped, stopping_on_signals
 
 KEY = "bridge/dedicated/s1/64/1000fps/1"

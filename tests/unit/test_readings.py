@@ -12,7 +12,7 @@ from netbench.linux.counters.counting_points import (
     parse_softnet_drops,
     readings_at_points,
 )
-from netbench.linux.counters.nft_rules import Dropper, NftHook
+from netbench.linux.nft_rules import Dropper, NftHook
 from netbench.model.paths import InterfaceRef
 from netbench.model.points import ALL_RULES, CounterReading, CountingPoint, PathSection, PointKind
 

@@ -13,7 +13,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts import worker_process
 from netbench.hosts.local import LocalHost
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.received import MeasuringWindow, Received
 from netbench.model.traffic import Sent
 from netbench.sinks.bpf import Bpf, BpfOptions, RemoteCounting

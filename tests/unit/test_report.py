@@ -7,7 +7,7 @@ import pytest
 from benchmarks.intervals import ratio_of_means
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep, Maximum
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.report import formats

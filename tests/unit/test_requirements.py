@@ -9,8 +9,8 @@ import pytest
 from netbench.errors import MissingError
 from netbench.images.library import Image
 from netbench.linux.requirements import Tool
-from netbench.testbed.doctor import requirements
-from netbench.testbed.doctor.requirements import all_of, require
+from netbench.testbed import requirements
+from netbench.testbed.requirements import all_of, require
 from netbench.vmm.qemu import acceleration, qemu
 from netbench.vmm.qemu.acceleration import Acceleration
 from netbench.vmm.qemu.command import qemu_program
@@ -60,7 +60,7 @@ def test_what_is_not_there_is_refused_with_what_to_do(monkeypatch, tmp_path, nee
 
 @pytest.mark.parametrize(("whose", "some"), [("run", "tcpdump:tcpdump"), ("guest", "stress-ng:stress-ng")])
 def test_the_makefile_is_reported_what_to_install(whose, some):
-    argv = [sys.executable, "-m", "netbench.testbed.doctor.requirements", whose]
+    argv = [sys.executable, "-m", "netbench.testbed.requirements", whose]
     output = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
     assert some in output
     names = {tool.name for tool in all_of(Tool) if tool.optional == (whose == "guest")}

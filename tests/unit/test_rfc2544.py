@@ -11,7 +11,7 @@ from rich.console import Console
 from netbench.cli.summary import rfc2544_table
 from netbench.model.campaign import CampaignResults
 from netbench.model.distributions import Spread
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.received import MeasuringWindow
 from netbench.model.search import (
     BackToBack,

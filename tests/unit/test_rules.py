@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.linux.counters.nft_rules import Dropper, NftHook, droppers
+from netbench.linux.nft_rules import Dropper, NftHook, droppers
 
 COUNTED = {"counter": {"packets": 7, "bytes": 420}}
 DROP = {"drop": None}
@@ -169,7 +169,7 @@ def test_a_policy_drops_what_its_last_rule_counts(rules, frames):
     ],
 )
 def test_tables_that_sleep_or_are_ours_are_left_out(monkeypatch, flags, name, left_out):
-    monkeypatch.setattr("netbench.linux.counters.nft_rules.own_tables", {("inet", "nb-reference")})
+    monkeypatch.setattr("netbench.linux.nft_rules.own_tables", {("inet", "nb-reference")})
     droppers = found(table(flags, name), chain(policy="drop", table=name), rule(COUNTED, DROP, table=name))
     assert (droppers == []) is left_out
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from netbench.config.document import yaml_text, yaml_value
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.scenario import Idle, Network, Off, Stress
 from netbench.model.units import Load

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from benchmarks.search import SimulatedUut
 from netbench.cli.dry_run import describe
 from netbench.errors import UsageError
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.received import MeasuringWindow
 from netbench.model.search import SearchState

@@ -10,7 +10,7 @@ from netbench.cli.summary import searches_table
 from netbench.model.campaign import CampaignResults
 from netbench.model.distributions import Spread
 from netbench.model.events import BoundsNarrowed, CampaignStarted
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.report.findings import findings

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.source_ceiling import (
     MOST_SAMPLES,
     CeilingComparison,

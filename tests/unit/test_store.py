@@ -22,7 +22,7 @@ from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot
 from netbench.model.counts import DropKind, Loss, PointCount, SizeCounts
 from netbench.model.distributions import ClockDifference, ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
-from netbench.model.frame_mix import IMIX, FrameSize
+from netbench.model.frame_size import IMIX, FrameSize
 from netbench.model.points import PathSection
 from netbench.model.received import MeasuringWindow
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress

@@ -19,7 +19,7 @@ from netbench.model.topology import Topology
 from netbench.sinks.tcpdump import Tcpdump
 from netbench.testbed.bring_up import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans
-from netbench.testbed.doctor.requirements import known_needs
+from netbench.testbed.requirements import known_needs
 from netbench.testbed.resolved import make_backends, make_uut, needs_of, resolve
 from netbench.testbed.rings import Rings
 from netbench.testbed.testbed import Testbed

@@ -22,7 +22,7 @@ from netbench.generators.trex.trex_package import BEGINS_LATER_S, no_client, own
 from netbench.generators.trex.trex_servers import TrexOptions
 from netbench.hosts.clock import wait_until
 from netbench.hosts.local import LocalHost
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.traffic import Sent, Stamps, Traffic
 from tests.unit.inputs import stream_traffic
 from tests.unit.stand_in_for_trex import StandInForTrex

@@ -16,7 +16,7 @@ from netbench.generators.trex.trex_package import no_client
 from netbench.generators.trex.trex_servers import TrexOptions
 from netbench.hosts.local import LocalHost
 from netbench.model.distributions import DelayClass, SoftwareDelay
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.received import OfSize, Received
 from netbench.model.traffic import Sent, Stamps, Traffic

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from netbench.model.fields import LoadField
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.units import Load, LoadKind, line_rate_fps, parse_mebibytes, parse_seconds
 
 

@@ -8,8 +8,7 @@ import pytest
 from netbench.generators.frame_template import FrameTemplate, build_frame
 from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
 from netbench.linux import xdp_devices
-from netbench.model.fields import parse_frame_size
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize, parse_frame_size
 from netbench.model.traffic import Sent, Traffic
 
 

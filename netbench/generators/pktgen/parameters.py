@@ -11,9 +11,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FCS_BYTES, FrameSize
 from netbench.model.traffic import Traffic
-from netbench.model.units import FCS_BYTES, l1_bits
+from netbench.model.units import l1_bits
 
 NS_PER_S = 1_000_000_000
 # `num_arg` in net/core/pktgen.c reads ten digits of a number and ignores the others.

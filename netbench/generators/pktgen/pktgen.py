@@ -20,7 +20,7 @@ from netbench.generators.pktgen.parameters import (
 from netbench.hosts.base import Host, kernel_of, machine_name
 from netbench.linux.proc import CpuTicks, SchedTimes, kernel_thread, parse_cpu_ticks, parse_sched_times, softirq_s
 from netbench.linux.requirements import IN_A_VM, Feature, Probes
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from netbench.model.distributions import DelayClass, SoftwareDelay
 
-# Per port: a group for each size of a mix (at most 1,024, netbench/model/frame_mix.py), and one for delays.
+# Per port: a group for each size of a mix (at most 1,024, netbench/model/frame_size.py), and one for delays.
 _GROUPS_PER_PORT = 2048
 
 

@@ -10,9 +10,9 @@ from netbench.generators.base import Generator, SourcePreference
 from netbench.generators.worker_source import WorkerSource, no_netbench
 from netbench.hosts.base import Host, kernel_of
 from netbench.linux.requirements import ON_VETH, Feature, Probes
+from netbench.model.frame_size import FCS_BYTES
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
-from netbench.model.units import FCS_BYTES
 
 # A page, minus the headroom (256 bytes), the kernel's data before the frame (112: struct xdp_page_head in
 # net/bpf/test_run.c) and after it (320: struct skb_shared_info); plus the FCS, which a live frame does not have.

@@ -15,8 +15,8 @@ from netbench.generators.xdp.live_run import LiveRun, take_signals
 from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
 from netbench.linux.cgroups import exhausts_limit
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
+from netbench.model.frame_size import FCS_BYTES
 from netbench.model.traffic import Sent, Traffic
-from netbench.model.units import FCS_BYTES
 
 _HEADER_BYTES, _TAG_BYTES = 14, 4  # of Ethernet; a device accepts frames of its MTU plus both
 # In ns: how often the link is checked, which the program cannot see, and the program, after its scheduled end.

@@ -13,9 +13,9 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.remote_code import SCRATCH
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
 from netbench.linux.changes.base import Change, InNamespace, MachineState, not_ours
-from netbench.linux.counters.nft_rules import own_tables
 from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.netns import within_each
+from netbench.linux.nft_rules import own_tables
 from netbench.model.paths import PREFIX
 
 T = TypeVar("T")

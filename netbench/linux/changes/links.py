@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 from netbench.hosts.base import run_checked
 from netbench.linux.changes.base import KernelRequest, MachineState, RequestInNamespace, not_ours, tool_in
-from netbench.model.units import USUAL_MTU
+from netbench.model.frame_size import USUAL_MTU
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from netbench.linux.counters.nft_rules import Dropper, NftHook
+from netbench.linux.nft_rules import Dropper, NftHook
 from netbench.model.points import ALL_RULES, OTHERHOST, CounterReading, CountingPoint, PathSection, PointKind, Points
 
 FORWARDED = "ForwDatagrams"

@@ -26,7 +26,7 @@ from netbench.linux.counters.counting_points import (
     readings_at_points,
 )
 from netbench.linux.counters.netlink_counters import LONGEST_REFRESH_S
-from netbench.linux.counters.nft_rules import LIST_CHAINS, LIST_RULES, own_tables, parse_droppers
+from netbench.linux.nft_rules import LIST_CHAINS, LIST_RULES, own_tables, parse_droppers
 from netbench.linux.proc import busy_s
 from netbench.model.points import CountingPoint, PointKind, Points
 

@@ -27,7 +27,6 @@ from netbench.linux.counters.counting_points import (
     parse_softnet_drops,
     readings_at_points,
 )
-from netbench.linux.counters.nft_rules import LIST_CHAINS, LIST_RULES, Dropper, Tables, parse_droppers, read_tables
 from netbench.linux.netlink import (
     Link,
     Netlink,
@@ -42,6 +41,7 @@ from netbench.linux.netlink import (
     text,
 )
 from netbench.linux.netns import within_each
+from netbench.linux.nft_rules import LIST_CHAINS, LIST_RULES, Dropper, Tables, parse_droppers, read_tables
 from netbench.linux.safety.foreign_hooks import foreign_tcx_programs, foreign_xdp_programs
 from netbench.model.foreign_text import encoded
 from netbench.model.points import CounterReading, CountingPoint, PointKind, Points

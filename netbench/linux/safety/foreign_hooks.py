@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from netbench.bpf.libbpf import loaded_here, program_name
-from netbench.linux.counters.nft_rules import FAMILIES, own_tables
 from netbench.linux.netlink import attribute_list, attributes, number, request, request_links, route_socket, text
+from netbench.linux.nft_rules import FAMILIES, own_tables
 from netbench.linux.proc import descendants, lines_of
 
 _RTM_GETRULE, _RTM_GETQDISC, _RTM_GETTFILTER = 34, 38, 46

@@ -29,7 +29,7 @@ from netbench.linux.netns import every_namespace, namespace_path, within
 from netbench.linux.proc import driver_of, lines_of, speed_mbps_of
 from netbench.linux.safety.foreign_hooks import PPPOE, hooks_on
 from netbench.model.foreign_text import decoded, read_text
-from netbench.model.units import USUAL_MTU
+from netbench.model.frame_size import USUAL_MTU
 
 _TCP_ESTABLISHED = "01"
 _SSH_PORT = 22

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.report.figures.chart import Chart, Form, Mark, numbers_of
 from netbench.report.figures.panels import THROUGHPUT, Panels, end_of_axis, ends_of, kfps_per_mbps
 from netbench.report.figures.registry import NamedChart, by_setting

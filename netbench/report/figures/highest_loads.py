@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.search import SearchResult, SearchState
 from netbench.report.figures.chart import Chart, Mark, Numbers
 from netbench.report.figures.panels import Panels, end_of_axis

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.report.figures.chart import Chart, Mark, Numbers, numbers_of, of_interval
 from netbench.report.figures.panels import LOSS, THROUGHPUT, Panels, end_of_axis, ends_of, least_loss, rows_of_zero
 from netbench.report.figures.registry import Draw, Figure, NamedChart, by_setting

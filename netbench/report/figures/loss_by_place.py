@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.report.figures.chart import Chart, Form, Mark, Numbers
 from netbench.report.figures.panels import LOSS, Panels
 from netbench.report.figures.registry import Figure, NamedChart, requires_trials

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.report.figures.chart import LOADS, Chart, Mark, group_tooltip, numbers_of
 from netbench.report.figures.panels import THROUGHPUT, Panels, ends_of, kfps_of_mix
 from netbench.report.figures.registry import Figure, NamedChart, by_setting, requires_trials

@@ -8,7 +8,7 @@ from operator import attrgetter
 from string import ascii_lowercase
 from typing import Generic, TypeVar
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.units import l1_bits
 from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, Guide, LegendEntry, Mark, Panel
 from netbench.report.styles import GREY, SMALLEST_MARKER, MarkerStyle, Style, emulation_note

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from textwrap import wrap
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.model.verdict import Verdict
 from netbench.report.figures.chart import LOADS, Chart, Form, Guide, Mark, Numbers, group_tooltip, load_text, numbers_of
 from netbench.report.figures.panels import (

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from netbench.model.campaign import Maximum
 from netbench.model.counts import l1_mbps
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.report.blocks import Cell, Column, ColumnHeading, Kind, Table, TableRow, table
 from netbench.report.formats import (
     UNKNOWN,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from netbench.model.frame_mix import FrameSize
+from netbench.model.frame_size import FrameSize
 from netbench.report.blocks import Cell, Column, Kind, Table, table
 from netbench.report.formats import mbps, mean
 from netbench.report.model import ReportModel, uut_cell

@@ -22,7 +22,7 @@ from netbench.testbed.doctor.host_checks import (
     machine_checks,
 )
 from netbench.testbed.doctor.platforms import Judgement, Platform, judge, platform_checks, platforms
-from netbench.testbed.doctor.requirements import (
+from netbench.testbed.requirements import (
     all_of,
     facilities,
     image_among,

@@ -17,8 +17,8 @@ from netbench.linux.requirements import Facility, Requirement, Tool
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed.doctor.host_checks import HostCheck, Status, install_command, unattended_install
-from netbench.testbed.doctor.requirements import facilities, tools
 from netbench.testbed.passwords import Passwords, passwords_for_now
+from netbench.testbed.requirements import facilities, tools
 from netbench.testbed.resolved import Resolved, guest_specs, make_uut
 from netbench.uut.base import Assignment
 

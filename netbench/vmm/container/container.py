@@ -27,10 +27,10 @@ from netbench.vmm.attachment import Attachment, veth
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
 from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, GuestByCommand, stopped_on_error
 from netbench.vmm.container.cgroups import MEMINFO, MEMORY_GROUPS, AddMemoryGroup, cgroup_procs_files, with_limit
+from netbench.vmm.container.libvirt_lxc import PACKAGES, ExistingLxc, LibvirtLxc, find_lxc_driver
 from netbench.vmm.container.runtime import Lxc, Podman, Root, Runtime
 from netbench.vmm.libvirt.api import BINDINGS
 from netbench.vmm.libvirt.domain import driver_sign
-from netbench.vmm.libvirt.lxc import PACKAGES, ExistingLxc, LibvirtLxc, find_lxc_driver
 
 
 class ContainerHost(GuestByCommand):

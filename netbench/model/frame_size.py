@@ -1,5 +1,6 @@
 """Sizes of frames: one, or several in one stream in an order that repeats, a mix (RFC 6985, "IMIX Genome").
 
+A frame size is the Ethernet frame including its 4-byte FCS, in bytes (RFC 1242, section 3.5 "Data link frame size").
 Rates, loads and line rates of a mix are those of its mean size, because only the bytes of a frame determine its time on
 a wire.
 """
@@ -13,6 +14,11 @@ from itertools import groupby
 
 from netbench.errors import KeyedError
 
+FCS_BYTES = 4
+_ETHERNET_HEADER_BYTES = 14
+MIN_FRAME_SIZE = 64
+USUAL_MTU = 1500
+MAX_MTU = 9216  # of switches and NICs that support jumbo frames
 # RFC 6985, section 4. Links here take less than 16,000 bytes (j), and z, the MTU of the link, is written as a number.
 _LETTERS = {
     "a": 64,
@@ -31,6 +37,11 @@ _MOST_FRAMES = 1024  # of a genome; the array of the source xdp has this size (n
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,39}")
 _TIMES = re.compile(r"(?P<times>\d{1,4})\s*[x×]\s*(?P<size>\d{1,5})")
 _FOR_EXAMPLE = "write for example {name: mine, genome: aaag} or {name: mine, genome: [7x64, 4x594, 1518]}"
+
+
+def largest_frame(mtu: int) -> int:
+    """Return the size of the largest frame on a link of this MTU, in bytes with FCS."""
+    return _ETHERNET_HEADER_BYTES + mtu + FCS_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +140,6 @@ class FrameSize:
         """Return the pydantic schema: reads frame sizes of profiles and of results, writes those of results."""
         from pydantic_core import core_schema  # noqa: PLC0415 - not installed on the hosts of workers
 
-        from netbench.model.fields import parse_frame_size  # noqa: PLC0415 - likewise
-
         stored = core_schema.plain_serializer_function_ser_schema(lambda size: size.stored)
         return core_schema.no_info_plain_validator_function(parse_frame_size, serialization=stored)
 
@@ -168,7 +177,19 @@ class FrameSize:
 IMIX = FrameSize("imix", (64,) * 7 + (594,) * 4 + (1518,))
 
 
-def mix_of(value: object, smallest: int, largest: int) -> FrameSize:
+def parse_frame_size(value: object) -> FrameSize:
+    """Return a frame size or mix as users write it, in bytes with FCS; ValueError for anything else."""
+    most = largest_frame(MAX_MTU)
+    if type(value) is not int:
+        return _mix_of(value, MIN_FRAME_SIZE, most)
+    if value < MIN_FRAME_SIZE:
+        raise ValueError(f"a frame has at least {MIN_FRAME_SIZE} bytes, FCS included")
+    if value > most:
+        raise ValueError(f"a frame has at most {most} bytes, FCS included")
+    return FrameSize.of(value)
+
+
+def _mix_of(value: object, smallest: int, largest: int) -> FrameSize:
     """Return a mix as users write it: `imix`, or a name and a genome in letters or sizes; ValueError otherwise.
 
     A genome in letters uses those of RFC 6985; the sizes of capital letters are in `sizes`. A genome in sizes is a list

@@ -15,8 +15,8 @@ from netbench.capture.capture_counts import Expected
 from netbench.capture.counting import analyze_capture
 from netbench.generators.frames import FrameBlock
 from netbench.model.counts import SizeCounts
-from netbench.model.fields import FrameSizeField, parse_frame_size
-from netbench.model.frame_mix import IMIX, FrameSize, mix_of
+from netbench.model.fields import FrameSizeField
+from netbench.model.frame_size import IMIX, FrameSize, parse_frame_size
 from netbench.model.profile import Profile
 from netbench.model.received import MeasuringWindow
 from netbench.model.search import LossAtLoad, Rfc2544Tests, SearchResult, SearchState
@@ -101,7 +101,7 @@ def test_mixes_of_one_name_are_refused_as_results_tell_them_apart_by_it():
 
 
 def test_the_sequence_is_reported_in_the_words_of_rfc_6985():
-    assert mix_of({"name": "m", "genome": "aaafg"}, 64, 9234).in_letters == "IMIX - aaafg"
+    assert parse_frame_size({"name": "m", "genome": "aaafg"}).in_letters == "IMIX - aaafg"
     assert IMIX.in_letters == "CUSTOM IMIX - AAAAAAABBBBC; A = 64, B = 594, C = 1518"
     assert IMIX.summary == "imix: 7 × 64, 4 × 594, 1 × 1518 bytes, 361.8 in the mean"
     many = FrameSize("many", (64, 64, *range(65, 92)))
