@@ -12,8 +12,8 @@ from netbench.errors import ExitCode, MissingError, NetbenchError, unreported
 from netbench.hosts.trusted_code import absolute_path
 from netbench.signals import Shield, Stopped, ignore_signals, stop_on_signals
 
-# New objects before garbage collection starts. With Python's default of 700, collections take a seventh of the time to
-# load a campaign, in which nothing is garbage.
+# New objects before garbage collection starts. With Python's default of 700, the report of benchmarks/results.py takes a
+# fifth more CPU time: little of what it loads is garbage.
 _NEW_OBJECTS = 50_000
 # These commands load scipy, whose linear algebra (OpenBLAS) retries forever if a limit denies it memory.
 _WITH_SCIPY = frozenset({"run", "resume", "search", "report", "export", "compare", "selftest"})
@@ -41,7 +41,7 @@ def _end(code: int) -> None:
     except NetbenchError as error:
         code = code or _complain(error)
     LastingOutput(sys.stderr).flush()
-    gc.freeze()  # the process ends anyway: collecting the remaining garbage would take a tenth of a second
+    gc.freeze()  # the process ends anyway: without it, `netbench run --dry-run` takes a quarter more CPU time
     ignore_signals()  # otherwise Python would end with its own exit code on a signal
     sys.exit(code)
 
@@ -72,7 +72,7 @@ def _run_command() -> int:
 def _capture_to_analyze(arguments: list[str]) -> Path | None:
     """Return the capture if the command line only analyzes one; None for any other command line.
 
-    Loading the command line parser takes longer than counting a million frames.
+    Loading the command line parser doubles the CPU time for 300,000 frames (benchmarks/capture.py).
     """
     match arguments:
         case ["analyze", name] | ["analyze", "--json", name] | ["analyze", name, "--json"] if not name.startswith("-"):
