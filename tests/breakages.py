@@ -20,8 +20,8 @@ from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import Testbed, open_testbed
-from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
+from netbench.trial.sources_and_sinks import Recording
 from netbench.uut.base import ActiveGuest
 from tests.commands import FEW_FRAMES, HELD_UP
 from tests.unit.inputs import planned_trial

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from netbench.results.directory import ResultDirectory
-from netbench.results.row_files import export
+from netbench.results.export_files import export
 
 # The reasons against a trial in which this machine, or an emulated one, stalled for a moment.
 HELD_UP = frozenset({"uneven-pacing", "buffered", "sources-apart"})

@@ -31,8 +31,8 @@ from netbench.plan.warnings import too_short_for
 from netbench.statistics.intervals import RUN_TO_RUN_IN_VM, noise_floor
 from netbench.statistics.totals import TrialTotals
 from netbench.testbed.environment import is_virtual
-from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
+from netbench.trial.sources_and_sinks import Recording
 from netbench.trial.verdict_rules import beyond_ceiling
 
 # A UUT, or a set of neighbours, that failed in so many successive trials is not brought up again.

@@ -17,7 +17,7 @@ from netbench.config.problems import Kinds
 from netbench.config.shipped import TOPOLOGIES, find
 from netbench.errors import TestbedError, UsageError
 from netbench.linux.locks import OtherMeasurement
-from netbench.linux.watchdog.journal import clean
+from netbench.linux.recovery_journal import clean
 from netbench.model.events import (
     CampaignDisturbed,
     CampaignFinished,

@@ -20,7 +20,7 @@ from netbench.capture.clock_check import (
     back_ns,
     is_much,
 )
-from netbench.capture.delays import OffsetTally
+from netbench.capture.delay_variation import OffsetTally
 from netbench.capture.frames import FrameBatch, is_one_number, link_name
 from netbench.capture.headers import DecodedBatch, by_cooked_interface, decode, is_decoded, not_decoded
 from netbench.capture.pcap import PLAIN_HEADERS_BYTES, TUNNEL_HEADERS_BYTES, CaptureReader, Interface

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.capture.delays import NO_FLUSH_FRAMES, FlushFrames
+from netbench.capture.delay_variation import NO_FLUSH_FRAMES, FlushFrames
 from netbench.capture.frames import (
     IPV4,
     LEAST_IP_BYTES,

@@ -17,7 +17,7 @@ from netbench.capture.clock_check import (
     is_much,
     run_apart,
 )
-from netbench.capture.delays import EarlyStamps, VariationTally
+from netbench.capture.delay_variation import EarlyStamps, VariationTally
 from netbench.capture.distribution import DelayDistribution
 from netbench.capture.frames import NO_TIME, is_one_number
 from netbench.capture.headers import StreamFrames

@@ -412,7 +412,7 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be undone; change nothing.")] = False,
 ) -> None:
     """Undo what a killed run left behind."""
-    from netbench.linux.watchdog.journal import clean as undo
+    from netbench.linux.recovery_journal import clean as undo
     from netbench.testbed.testbed import require_root
 
     require_root()

@@ -20,8 +20,8 @@ from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.resolved import cpus_of, make_backends
 from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
-from netbench.trial.endpoints import Recording
 from netbench.trial.setup import Endpoints
+from netbench.trial.sources_and_sinks import Recording
 from netbench.vmm.base import guest_directory
 
 

@@ -59,7 +59,7 @@ def export(
 ) -> None:
     """Write the numbers of a campaign, or its figures and tables."""
     from netbench.results.directory import ResultDirectory
-    from netbench.results.row_files import export as write
+    from netbench.results.export_files import export as write
 
     results = ResultDirectory(directory).results(counters=False)
     if figures is not None or tables is not None:

@@ -88,6 +88,11 @@ def origin(group: str, name: str) -> str:
     return f"{package.name} {package.version}" if package else ""
 
 
+def is_built_in(group: str, name: str) -> bool:
+    """Return whether a class of a group belongs to netbench itself."""
+    return origin(group, name).startswith("netbench ")
+
+
 def other_packages() -> frozenset[str]:
     """Return the top-level modules of all plug-ins that are not netbench's own."""
     groups = (FIGURES, GENERATORS, SCHEDULES, SINKS, UUTS, VMMS)

@@ -11,7 +11,7 @@ from netbench.generators.frame_template import FrameTemplate, import_scapy
 from netbench.hosts.base import Host
 from netbench.hosts.remote_code import has_netbench, module_command_on
 from netbench.hosts.trusted_code import module_command
-from netbench.hosts.worker_process import WorkerProcess
+from netbench.hosts.worker_client import WorkerProcess
 from netbench.model.tester import Identity
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 
@@ -52,7 +52,7 @@ def wait_for_end(
 
 
 class WorkerSource(Source):
-    """One process, alive from open() to close(), that runs `worker_process.serve`."""
+    """One process, alive from open() to close(), that runs `source_worker.serve`."""
 
     open_limit_s = 20.0  # time limit for the worker to become ready
     version = ""  # of the sending software, if the worker reports it
@@ -73,7 +73,7 @@ class WorkerSource(Source):
         """Start the worker; TestbedError when it does not become ready, MissingError when a feature is missing."""
         self._host = host
         title = f"the {self._kind} source on {interface} of host {host.name}"
-        self._worker = WorkerProcess(title, host.spawn(self._command(interface, cpus)))
+        self._worker = WorkerProcess(title, host.spawn(self._command(interface, cpus)), "cannot send")
         try:
             import_scapy()  # while the worker starts
             self._require_ready(self.open_limit_s if host.shares_files else max(self.open_limit_s, _ELSEWHERE_S))

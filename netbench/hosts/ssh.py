@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.agent.channel import AgentChannel, NoAnswerError
-from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Completed, Host, Process, RemoteByCommand, refusal, run_checked
 from netbench.hosts.clock import ClockComparison, wait_until
+from netbench.hosts.guest_agent.channel import AgentChannel, NoAnswerError
+from netbench.hosts.guest_agent.host import AgentHost
 from netbench.hosts.pipes import Lines, Tail
 from netbench.hosts.relay import piped
 from netbench.hosts.remote_code import (

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from netbench.config.document import yaml_value
-from netbench.hosts.agent import program as agent_program
+from netbench.hosts.guest_agent import program as agent_program
 from netbench.images.library import content_digest
 
 # Increased when the same recipe and packages would give another image.

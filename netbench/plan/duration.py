@@ -11,7 +11,7 @@ from netbench.model.profile import LOADS, MaximaSpec, Profile, ScheduleSpec
 from netbench.model.trial import TrialSpec
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.plan.schedule_factory import make_schedule
-from netbench.plan.static_plan import LoadSweep
+from netbench.plan.trial_order import LoadSweep
 from netbench.statistics.intervals import MOST_REPETITIONS
 
 _LOOKED_AGAIN_S = 5.0  # shortest time between estimates of a search, because they take time themselves

@@ -15,8 +15,8 @@ from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.testbed.testbed import Testbed
-from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
+from netbench.trial.sources_and_sinks import Recording
 from netbench.uut.base import ActiveGuest
 
 _ATTEMPTS = 3

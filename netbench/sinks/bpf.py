@@ -13,7 +13,7 @@ from netbench.capture.pcap import pcap_bytes
 from netbench.errors import Fault, MachineGoneError, MissingError, TestbedError
 from netbench.hosts.base import Host, kernel_of
 from netbench.hosts.remote_code import has_netbench, module_command_on, output_path
-from netbench.hosts.worker_process import WorkerProcess
+from netbench.hosts.worker_client import WorkerProcess
 from netbench.linux.requirements import ON_VETH, Feature, ProbeError, Probes
 from netbench.model.received import Received
 from netbench.model.tester import Identity, options_text

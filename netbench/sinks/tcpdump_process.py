@@ -20,7 +20,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.pipes import Lines, end
 from netbench.hosts.remote_code import module_command_on, program_command
-from netbench.hosts.worker_process import WorkerProcess
+from netbench.hosts.worker_client import WorkerProcess
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks import flush, remote_capture_count
 from netbench.sinks.base import Incoming

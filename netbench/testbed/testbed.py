@@ -21,9 +21,9 @@ from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurem
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.proc import lacking_capabilities, read_cpu_delays, softirq_threads
+from netbench.linux.recovery_journal import Journal, clean, undo_run
 from netbench.linux.safety.foreign_hooks import unbound_packet_sockets
 from netbench.linux.safety.ports import refuse_unsafe_port
-from netbench.linux.watchdog.journal import Journal, clean, undo_run
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import ClockDifference
 from netbench.model.frame_size import USUAL_MTU

@@ -29,9 +29,9 @@ from netbench.model.received import Received
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.sinks import witness
 from netbench.trial.draining import drain
-from netbench.trial.endpoints import Receiving, Recording, prepare, send
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.trial.snapshots import places_of
+from netbench.trial.sources_and_sinks import Receiving, Recording, prepare, send
 from netbench.uut.base import ActiveGuest, ObservedDelays
 from netbench.uut.forwarding import forwards
 

@@ -16,7 +16,6 @@ from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.trial.accounting import accounts
 from netbench.trial.disturbance import GuestTime, Watched, disturbance_of, watched_threads
 from netbench.trial.draining import drain, learn_delays
-from netbench.trial.endpoints import Receiving, Recording, prepare, send
 from netbench.trial.loss_attribution import all_counted
 from netbench.trial.probing import learn, prove_ways
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup, guests_of
@@ -30,6 +29,7 @@ from netbench.trial.snapshots import (
     shared_counters,
     take_snapshot,
 )
+from netbench.trial.sources_and_sinks import Receiving, Recording, prepare, send
 from netbench.trial.verdict_rules import judge_trial
 
 # The greatest age of a comparison of clocks: hosts are queried each second.

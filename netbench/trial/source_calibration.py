@@ -18,8 +18,8 @@ from netbench.model.source_ceiling import (
     is_settled,
 )
 from netbench.model.traffic import Sent, Traffic
-from netbench.trial.endpoints import prepare, start_sources
 from netbench.trial.setup import Endpoints, TrialSetup
+from netbench.trial.sources_and_sinks import prepare, start_sources
 
 # No NIC has this address: the ingress NIC's host drops the frames because they are for another host.
 _OF_NO_NIC = "02:6e:62:ff:ff:ff"

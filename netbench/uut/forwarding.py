@@ -22,7 +22,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.pipes import end
 from netbench.hosts.remote_code import module_command_on
 from netbench.hosts.trusted_code import module_command
-from netbench.hosts.worker_process import WorkerProcess
+from netbench.hosts.worker_client import WorkerProcess
 from netbench.linux.changes import (
     AddAddress,
     AddBridge,

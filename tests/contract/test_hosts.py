@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import MachineGoneError, MissingError, TestbedError
-from netbench.hosts.agent import program
-from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Completed, run_checked
 from netbench.hosts.clock import wait_until
+from netbench.hosts.guest_agent import program
+from netbench.hosts.guest_agent.channel import AgentChannel
+from netbench.hosts.guest_agent.host import AgentHost
 from netbench.hosts.host_wrappers import ConfinedHost, MonitoredHost, NamedHost, NamespaceHost
 from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
 from netbench.hosts.ssh import SshGuest

@@ -10,9 +10,9 @@ from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.base import Generator, Source
-from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host
 from netbench.hosts.clock import Clock, SystemClock
+from netbench.hosts.guest_agent.host import AgentHost
 from netbench.hosts.host_wrappers import ConfinedHost, MonitoredHost, NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import SshGuest
@@ -33,9 +33,9 @@ from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import DropRule, Reference, ReferenceOptions
 from netbench.vmm.base import Vmm
-from netbench.vmm.qemu.guest_agent import GuestAgentHost
 from netbench.vmm.qemu.options import QemuOptions
 from netbench.vmm.qemu.qemu import Qemu
+from netbench.vmm.qemu.qmp import GuestAgentHost
 from tests.unit.fakes import FakeClock, FakeHost, FakeNics, FakeSetup, FakeSink, FakeSource, FakeUut, FakeWire
 from tests.unit.inputs import stream_traffic, topology
 

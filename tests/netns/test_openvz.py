@@ -8,7 +8,7 @@ import pytest
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
-from netbench.linux.watchdog.journal import Journal
+from netbench.linux.recovery_journal import Journal
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.vmm.openvz.openvz import OpenVz, OpenVzOptions

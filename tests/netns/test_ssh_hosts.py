@@ -31,8 +31,8 @@ from netbench.hosts.trusted_code import search_path
 from netbench.linux import watchdog
 from netbench.linux.cgroups import find_controller, find_memory_controller
 from netbench.linux.machine import Machine
+from netbench.linux.recovery_journal import Journal
 from netbench.linux.requirements import Facility
-from netbench.linux.watchdog.journal import Journal
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.sinks import bpf_worker

@@ -14,7 +14,7 @@ from netbench.hosts.local import LocalHost, end_marked_processes, marked_process
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
-from netbench.linux.watchdog.journal import Journal
+from netbench.linux.recovery_journal import Journal
 from netbench.model.frame_size import FrameSize
 from netbench.model.paths import StreamPath
 from netbench.model.points import whole_path

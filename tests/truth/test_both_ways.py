@@ -19,8 +19,8 @@ from netbench.model.trial import TrialResult
 from netbench.testbed import rings
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
-from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
+from netbench.trial.sources_and_sinks import Recording
 from netbench.uut.reference import DropRule
 from tests.breakages import load_shipped
 from tests.commands import FEW_FRAMES, HELD_UP, netbench, rows, settings, verdict_of

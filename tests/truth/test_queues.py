@@ -6,8 +6,8 @@ from netbench.model.scenario import VICTIM
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
-from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
+from netbench.trial.sources_and_sinks import Recording
 from tests.breakages import Broken, broken, load_shipped
 from tests.unit.inputs import planned_trial, profile
 

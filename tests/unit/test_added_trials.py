@@ -12,7 +12,7 @@ from netbench.model.trial import LoadReference
 from netbench.model.units import Load, LoadKind
 from netbench.plan.added_trials import AddedTrials
 from netbench.plan.selection import choose
-from netbench.plan.static_plan import StaticPlan
+from netbench.plan.trial_order import StaticPlan
 from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import contradictory_maxima, with_limits
 from tests.unit.inputs import profile, topology

@@ -14,7 +14,7 @@ from netbench.errors import TestbedError
 from netbench.generators import worker_source
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.frame_template import FrameTemplate
-from netbench.hosts import worker_process
+from netbench.hosts import worker_client
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Sent
 from tests.unit.inputs import stream_traffic
@@ -50,7 +50,7 @@ class ScriptedHost(LocalHost):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    for module, name in ((worker_source, "_PREPARE_S"), (worker_source, "_STOP_S"), (worker_process, "_END_S")):
+    for module, name in ((worker_source, "_PREPARE_S"), (worker_source, "_STOP_S"), (worker_client, "_END_S")):
         monkeypatch.setattr(module, name, 0.5)
 
 

@@ -10,7 +10,7 @@ from netbench.hosts.host_wrappers import confined
 from netbench.hosts.local import LocalHost
 from netbench.linux.cgroups import CpuController, cgroup_procs, find_controller
 from netbench.linux.changes import AddCgroup, MachineState, kernel
-from netbench.linux.watchdog.journal import from_json, to_json
+from netbench.linux.recovery_journal import from_json, to_json
 from netbench.model.topology_specs import CpuShares
 from netbench.uut.base import Assignment
 from tests.unit.fakes import FakeHost

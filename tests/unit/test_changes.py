@@ -39,7 +39,7 @@ from netbench.linux.changes import (
     SetUp,
     SteerReceived,
 )
-from netbench.linux.watchdog.journal import from_json, to_json
+from netbench.linux.recovery_journal import from_json, to_json
 from netbench.vmm.esxi.machine import AddEsxiGuest, AddEsxiNetwork
 from netbench.vmm.libvirt.api import AddLibvirtDomain
 from netbench.vmm.openvz.container import AddContainer, AddContainerNic, StartContainer
@@ -238,7 +238,7 @@ def test_an_unknown_change_is_refused():
 
 def test_a_change_whose_module_an_older_version_had_elsewhere_can_be_undone():
     entry = {**to_json(AddLibvirtDomain("nb-x", "test:///default")), "module": "netbench.vmm.of_an_older_version"}
-    program = f"from netbench.linux.watchdog.journal import from_json; print(from_json({entry}))"
+    program = f"from netbench.linux.recovery_journal import from_json; print(from_json({entry}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == (f"{AddLibvirtDomain('nb-x', 'test:///default')}\n", "")
 

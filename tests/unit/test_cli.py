@@ -16,7 +16,7 @@ import pytest
 
 from netbench.campaign import runner as campaign
 from netbench.errors import ExitCode, MissingError, NotUndoneError, TestbedError, UsageError
-from netbench.linux.watchdog.journal import Cleaned
+from netbench.linux.recovery_journal import Cleaned
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
@@ -503,7 +503,7 @@ def test_cleaning_reports_what_it_did(command, monkeypatch, dry, found, answer):
         asked.append(dry_run)
         return found
 
-    monkeypatch.setattr("netbench.linux.watchdog.journal.clean", clean)
+    monkeypatch.setattr("netbench.linux.recovery_journal.clean", clean)
     monkeypatch.setattr(testbed, "require_root", lambda: None)
     assert command("clean", *(["--dry-run"] if dry else [])) == answer
     assert asked == [dry]

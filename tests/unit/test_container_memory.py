@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError
 from netbench.linux.cgroups import MemoryController, find_memory_controller
 from netbench.linux.changes import MachineState
-from netbench.linux.watchdog.journal import from_json, to_json
+from netbench.linux.recovery_journal import from_json, to_json
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container.cgroups import AddMemoryGroup, cgroup_procs_files, with_limit
 from netbench.vmm.container.container import Container, ContainerOptions

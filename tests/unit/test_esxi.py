@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.linux.watchdog.journal import from_json, to_json
+from netbench.linux.recovery_journal import from_json, to_json
 from netbench.model.documents import plain_text
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology_specs import CpuShares

@@ -12,7 +12,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes.base import MachineState
-from netbench.linux.watchdog.journal import from_json, to_json
+from netbench.linux.recovery_journal import from_json, to_json
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container import cgroups
 from netbench.vmm.container.cgroups import AddGroups, Hierarchy, cpu_cgroup_procs, hierarchies, in_groups

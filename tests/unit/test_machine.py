@@ -30,7 +30,7 @@ from netbench.linux.changes.base import ChangeRecord
 from netbench.linux.counters.netlink_counters import nics_of
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Link, attribute
-from netbench.linux.watchdog.journal import Journal
+from netbench.linux.recovery_journal import Journal
 from netbench.model.paths import InterfaceRef
 from netbench.model.points import CountingPoint, PointKind
 from netbench.model.stream_paths import stream_paths

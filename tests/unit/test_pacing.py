@@ -6,7 +6,7 @@ import time
 import pytest
 
 from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Unpaced
-from netbench.generators.worker_process import Halt
+from netbench.generators.source_worker import Halt
 
 
 def blocks(pacer) -> list[range]:

@@ -11,7 +11,7 @@ from netbench.model.trial import TrialSpec
 from netbench.model.virtualisation import DurationEstimate
 from netbench.plan.schedule import Costs, VmCosts
 from netbench.plan.selection import choose, loads_above_line_rate
-from netbench.plan.static_plan import StaticPlan
+from netbench.plan.trial_order import StaticPlan
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import trial
 

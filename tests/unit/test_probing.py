@@ -7,9 +7,9 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.model.stream_paths import stream_paths
 from netbench.model.verdict import ReasonKind
-from netbench.trial.endpoints import Recording
 from netbench.trial.probing import await_ways
 from netbench.trial.run import run_trial
+from netbench.trial.sources_and_sinks import Recording
 from tests.unit.fakes import Behaviour, FakeClock, FakeHost, FakeSetup, fake_ports
 from tests.unit.inputs import planned_trial, profile, topology
 

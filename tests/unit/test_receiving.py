@@ -12,9 +12,9 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent
 from netbench.model.verdict import ReasonKind
 from netbench.sinks.base import Incoming, shortage
-from netbench.trial.endpoints import Receiving, Recording
 from netbench.trial.observation import StreamObservation
 from netbench.trial.setup import Endpoints
+from netbench.trial.sources_and_sinks import Receiving, Recording
 from netbench.trial.verdict_rules import judge
 from tests.unit.accounts import account
 from tests.unit.capture_files import START_NS, pcap, stream_frame

@@ -10,7 +10,7 @@ import pytest
 
 from netbench.capture.capture_counts import Expected
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts import worker_process
+from netbench.hosts import worker_client
 from netbench.hosts.local import LocalHost
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
 from netbench.model.frame_size import FrameSize
@@ -81,7 +81,7 @@ class ScriptedHost(LocalHost):
 @pytest.fixture
 def counting(monkeypatch):
     """Counts on a host with these scripts; closed afterwards."""
-    monkeypatch.setattr(worker_process, "_END_S", 0.5)
+    monkeypatch.setattr(worker_client, "_END_S", 0.5)
     made = []
 
     def make(*scripts: str) -> tuple[RemoteCounting, ScriptedHost]:

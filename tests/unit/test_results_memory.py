@@ -11,7 +11,7 @@ from benchmarks import results as made_up
 from netbench.model.campaign import CampaignResults
 from netbench.report import page
 from netbench.results.directory import ResultDirectory
-from netbench.results.row_files import export
+from netbench.results.export_files import export
 from netbench.results.store import Store
 
 # All have the same few cells, with more repetitions, so that the output about cells is as long.

@@ -10,7 +10,7 @@ import pytest
 
 from netbench.errors import MissingError
 from netbench.linux.locks import measuring, other_measurements, when_alone
-from netbench.linux.watchdog.journal import clean
+from netbench.linux.recovery_journal import clean
 
 OTHER_PROCESS = """
 import sys, time

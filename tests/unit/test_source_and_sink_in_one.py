@@ -16,9 +16,9 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Sink, SinkKind
 from netbench.testbed.resolved import make_backends
-from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
 from netbench.trial.setup import Endpoints
+from netbench.trial.sources_and_sinks import Recording
 from tests.unit.capture_files import START_NS
 from tests.unit.fakes import FakeSetup
 from tests.unit.inputs import planned_trial, profile, topology

@@ -8,7 +8,7 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.plan.duration import TimeLeft
 from netbench.plan.schedule import Costs
 from netbench.plan.selection import choose
-from netbench.plan.static_plan import StaticPlan
+from netbench.plan.trial_order import StaticPlan
 from tests.unit.inputs import profile, topology
 
 UUTS = ({"name": "fast", "kind": "raw"}, {"name": "slow", "kind": "raw"})

@@ -13,8 +13,8 @@ from netbench.model.scenario import VICTIM
 from netbench.model.stream_paths import stream_paths
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
+from netbench.trial.sources_and_sinks import Recording
 from tests.unit.capture_files import START_NS
 from tests.unit.fakes import Behaviour, FakeSetup, FakeUut
 from tests.unit.inputs import planned_trial, profile, shared_topology, topology

@@ -14,8 +14,8 @@ from netbench.model.trial import TrialResult
 from netbench.testbed.bring_up import base_changes, cable_ends
 from netbench.testbed.testbed import Testbed
 from netbench.testbed.virtual_machines import VmMachine, running_vms
-from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
+from netbench.trial.sources_and_sinks import Recording
 from tests.unit.inputs import planned_trial, profile
 from tests.vm.lab import PATIENT, UnmarkedHost
 

@@ -25,8 +25,8 @@ from netbench.model.trial import TrialResult
 from netbench.testbed.bring_up import base_changes
 from netbench.testbed.testbed import Testbed
 from netbench.testbed.virtual_machines import running_vm
-from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
+from netbench.trial.sources_and_sinks import Recording
 from tests.netns.yard import Yard, processes
 from tests.unit.inputs import planned_trial, profile, topology
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.agent.host import AgentHost
+from netbench.hosts.guest_agent.channel import AgentChannel
+from netbench.hosts.guest_agent.host import AgentHost
 from netbench.images.library import cache_directory, find_image
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.qemu.command import KernelBoot, VirtualMachine

@@ -12,8 +12,8 @@ from netbench.model.scenario import VICTIM
 from netbench.model.topology_specs import CpuShares
 from netbench.model.verdict import Verdict
 from netbench.testbed.testbed import Testbed
-from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
+from netbench.trial.sources_and_sinks import Recording
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
 from netbench.vmm.virtualbox.virtualbox import VirtualBox, VirtualBoxOptions

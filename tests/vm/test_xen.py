@@ -14,8 +14,8 @@ from netbench.model.scenario import VICTIM
 from netbench.model.topology_specs import CpuShares, UutSpec
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.testbed import Testbed
-from netbench.trial.endpoints import Recording
 from netbench.trial.run import run_trial
+from netbench.trial.sources_and_sinks import Recording
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
 from netbench.vmm.xen.domain import parse_list

@@ -5,7 +5,7 @@ import time
 
 from netbench.generators.base import Generator
 from netbench.generators.frames import FrameBlock
-from netbench.generators.worker_process import Worker, serve
+from netbench.generators.source_worker import Worker, serve
 from netbench.generators.worker_source import WorkerSource
 from netbench.model.traffic import Sent, Traffic
 

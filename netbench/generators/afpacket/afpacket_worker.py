@@ -17,7 +17,7 @@ from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, 
 from netbench.generators.afpacket.send_calls import Context, Messages, Submissions
 from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.frames import FrameBlock
-from netbench.generators.worker_process import Halt, Worker, serve, use_realtime
+from netbench.generators.source_worker import Halt, Worker, serve, use_realtime
 from netbench.model.traffic import Sent, Traffic
 
 T = TypeVar("T", int, float)

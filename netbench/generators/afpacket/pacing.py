@@ -16,7 +16,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from netbench.generators.worker_process import Halt, at_once_s, catch_up_fps, pause_beyond_usual_ns
+from netbench.generators.source_worker import Halt, at_once_s, catch_up_fps, pause_beyond_usual_ns
 from netbench.linux.proc import USER_HZ, CpuTicks, parse_cpu_ticks, read_sched_times, softirq_s
 
 # The most frames per system call: more have no measurable benefit, and all frames of a call have one time stamp.

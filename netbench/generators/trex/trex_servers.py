@@ -14,7 +14,7 @@ from netbench.generators.trex.trex_package import MODULE, SERVER, no_client
 from netbench.hosts.base import Host, exists, machine_name, run_checked
 from netbench.hosts.remote_code import bring, module_command_on, scratch_of
 from netbench.hosts.trusted_code import module_command
-from netbench.hosts.worker_process import WorkerProcess
+from netbench.hosts.worker_client import WorkerProcess
 from netbench.model.documents import plain
 
 TcpPort = Annotated[int, Field(ge=1, le=65535)]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from netbench.bpf.libbpf import run_live
 from netbench.errors import NetbenchError
-from netbench.generators.worker_process import use_realtime
+from netbench.generators.source_worker import use_realtime
 from netbench.linux.proc import SchedTimes, read_sched_times
 
 _FIRST = -20  # nice value: before all other processes except real-time ones

@@ -5,7 +5,7 @@ import time
 from sys import byteorder
 
 from netbench.generators.frame_template import FrameTemplate
-from netbench.generators.worker_process import at_once_s, catch_up_fps, pause_beyond_usual_ns
+from netbench.generators.source_worker import at_once_s, catch_up_fps, pause_beyond_usual_ns
 from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.proc import SchedTimes
 from netbench.model.traffic import Sent, Traffic

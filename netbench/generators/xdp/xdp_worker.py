@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from netbench.bpf.libbpf import BpfError, Loaded, attach_xdp, keep_dispatched, load, run_live
 from netbench.errors import MissingError
 from netbench.generators.frames import flow_ports
-from netbench.generators.worker_process import Worker, serve
+from netbench.generators.source_worker import Worker, serve
 from netbench.generators.xdp.live_run import LiveRun, take_signals
 from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
 from netbench.linux.cgroups import exhausts_limit

@@ -28,12 +28,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from netbench.errors import NetbenchError
-from netbench.hosts.agent.program import Agent
+from netbench.hosts.guest_agent.program import Agent
 from netbench.hosts.local import MARK, LocalHost
 from netbench.hosts.trusted_code import search_path
 from netbench.linux.locks import STATE_DIRECTORY, create_locked, lock_file, lock_testbed
 from netbench.linux.machine import Machine
-from netbench.linux.watchdog.journal import Journal, clean, from_json, undo_run
+from netbench.linux.recovery_journal import Journal, clean, from_json, undo_run
 from netbench.model.foreign_text import read_text
 
 CODE_DIRECTORY = STATE_DIRECTORY / "code"

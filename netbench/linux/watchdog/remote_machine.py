@@ -13,8 +13,8 @@ from netbench.hosts.ssh import Connecting, SshHost
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.changes.base import ChangeRecord
 from netbench.linux.machine import Machine
+from netbench.linux.recovery_journal import to_json
 from netbench.linux.watchdog import program
-from netbench.linux.watchdog.journal import to_json
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import SshSpec
 

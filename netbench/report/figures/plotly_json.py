@@ -13,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from netbench.config import plugins
 from netbench.report.blocks import FigureMarkup
 from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, LegendEntry
 from netbench.report.figures.registry import Figure, NamedChart, charts_of, figures
@@ -21,11 +22,6 @@ from netbench.report.renderer import gzipped, template
 from netbench.report.styles import GREY, INK
 
 _MOST_ROWS = 200  # of a table in the page itself; the script of the page writes longer ones
-# Figures that have a place in a section of the page.
-_PLACED = {
-    *("throughput", "loss", "delay", "maximum", "isolation", "relative-maximum", "curve", "curve-of-loss", "split"),
-    *("steadiness", "searches", "rfc2544-throughput", "rfc2544-loss"),
-}
 _INTERVAL = 7  # pixels, the width of a pale bar
 _SYMBOLS = {"x": "x-thin-open"}
 _BARS = (Form.BARS, Form.STACK)
@@ -40,7 +36,7 @@ def blocks(name: str, model: ReportModel) -> list[FigureMarkup]:
 
 def extra(model: ReportModel) -> list[tuple[Figure, list[FigureMarkup]]]:
     """The figures of other packages that the results allow."""
-    others = (figure for name, figure in figures().items() if name not in _PLACED)
+    others = (figure for name, figure in figures().items() if not plugins.is_built_in(plugins.FIGURES, name))
     return [(figure, charts) for figure in others if (charts := blocks(figure.name, model))]
 
 

@@ -59,9 +59,9 @@ def charts_of(model: "ReportModel", names: Iterable[str] = ()) -> Iterator[Named
         try:
             charts = [] if registered[name].requirement(model) else list(registered[name].build(model))
         except Exception as error:  # third-party code may raise anything; the other figures must still appear
-            package = plugins.origin(plugins.FIGURES, name)
-            if package.startswith("netbench "):
+            if plugins.is_built_in(plugins.FIGURES, name):
                 raise
+            package = plugins.origin(plugins.FIGURES, name)
             model.broken_figures[name] = f"package {package} failed with {type(error).__name__}: {error}"
         else:
             yield from charts

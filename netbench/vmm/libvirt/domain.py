@@ -251,17 +251,17 @@ def domain_name(spec: GuestSpec) -> str:
 _CPU_MODES = {"kvm": "host-passthrough", "tcg": "maximum"}
 
 
-def render_xml(template: str, **values: object) -> str:
+def render_xml(template: Path, **values: object) -> str:
     """Return the text of a template; values are escaped."""
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(template.parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["text"] = lambda value: Markup(escape(str(value)))  # keeps quotes, as text may
-    return environment.get_template(template).render(values)
+    return environment.get_template(template.name).render(values)
 
 
 def domain_xml(
@@ -275,7 +275,7 @@ def domain_xml(
     assert isinstance(machine.boot, KernelBoot), "its options refuse disks"
     named = [*pin.vcpus, *((),) * machine.cpus][: machine.cpus]
     return render_xml(
-        "domain.xml.j2",
+        Path(__file__).with_name("domain.xml.j2"),
         name=name,
         uuid=own_uuid(name),
         machine=machine,

@@ -10,9 +10,9 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from netbench.errors import KeyedError, MissingError
-from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host
+from netbench.hosts.guest_agent.channel import AgentChannel
+from netbench.hosts.guest_agent.host import AgentHost
 from netbench.hosts.host_wrappers import outside
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.requirements import Facility, Tool
@@ -23,9 +23,9 @@ from netbench.vmm.libvirt.domain import LibvirtGuest, PrivateDaemon, domain_name
 from netbench.vmm.libvirt.domain_copy import CopySettings, ExistingDomain, LibvirtAgent
 from netbench.vmm.qemu.acceleration import choose
 from netbench.vmm.qemu.command import RunFiles, VirtualMachine, qemu_program
-from netbench.vmm.qemu.guest_agent import GuestAgentHost
 from netbench.vmm.qemu.options import QemuOptions
 from netbench.vmm.qemu.qemu import Qemu, qemu_version
+from netbench.vmm.qemu.qmp import GuestAgentHost
 
 # Properties that the domain defines itself, or does not use.
 _OF_THE_DOMAIN = ("cpus", "memory", "accelerator", "image", "disk_format", "channel")

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from netbench.errors import MissingError, NetbenchError, TestbedError
-from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, exists, machine_name, run_checked
+from netbench.hosts.guest_agent.channel import AgentChannel
+from netbench.hosts.guest_agent.host import AgentHost
 from netbench.hosts.host_wrappers import outside
 from netbench.hosts.local import LocalHost
 from netbench.images.library import DEFAULT_IMAGE, Image, find_image

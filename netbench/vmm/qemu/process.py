@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host, Process, exists, run_checked
 from netbench.hosts.clock import wait_until
+from netbench.hosts.guest_agent.host import AgentHost
 from netbench.hosts.pipes import Tail, end
 from netbench.hosts.relay import connect
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, pid_in
 from netbench.vmm.qemu.command import RunFiles, VirtualMachine, qemu_command
-from netbench.vmm.qemu.guest_agent import QmpConnection
+from netbench.vmm.qemu.qmp import QmpConnection
 
 _EMULATED_QUIET_TIME_S = 0.2  # a tap's queue holds 1000 frames, and an emulated guest is slow
 _SOCKETS_S = 20.0

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from netbench.errors import MissingError, UsageError
-from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host, exists, run_checked
+from netbench.hosts.guest_agent.channel import AgentChannel
+from netbench.hosts.guest_agent.host import AgentHost
 from netbench.hosts.host_wrappers import outside
 from netbench.hosts.ssh import SshGuest, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
@@ -37,9 +37,9 @@ from netbench.vmm.qemu.command import (
     qemu_command,
     qemu_program,
 )
-from netbench.vmm.qemu.guest_agent import GuestAgentHost, QmpConnection
 from netbench.vmm.qemu.options import NIC_KINDS, GuestAgentChannel, QemuOptions, SshChannel
 from netbench.vmm.qemu.process import QemuGuest
+from netbench.vmm.qemu.qmp import GuestAgentHost, QmpConnection
 
 _PACKAGES = {"qemu-system-x86_64": "qemu-system-x86", "qemu-system-aarch64": "qemu-system-arm"}
 _PINNING = ("the whole guest", "each vCPU", "other threads")

@@ -11,10 +11,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Completed, Host, Process, exists, run_checked
 from netbench.hosts.clock import wait_until
+from netbench.hosts.guest_agent.channel import AgentChannel
+from netbench.hosts.guest_agent.host import AgentHost
 from netbench.hosts.host_wrappers import NamespaceHost, confined, outside
 from netbench.hosts.pipes import Tail, end
 from netbench.hosts.relay import connect

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from netbench.errors import KeyedError, MissingError, TestbedError
-from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
+from netbench.hosts.guest_agent.channel import AgentChannel
+from netbench.hosts.guest_agent.host import AgentHost
 from netbench.hosts.host_wrappers import outside
 from netbench.hosts.relay import piped
 from netbench.hosts.trusted_code import search_path

@@ -18,11 +18,14 @@ _END_S = 1.0
 
 
 class WorkerProcess:
-    """Messages to and from one worker, until close(). `title` is its name in messages: `the trex source on eth1`."""
+    """Messages to and from one worker, until close(). `title` is its name in messages: `the trex source on eth1`.
 
-    def __init__(self, title: str, process: Process) -> None:
+    `failed` begins the message about a failure that it reports.
+    """
+
+    def __init__(self, title: str, process: Process, failed: str = "failed") -> None:
         assert process.stdout
-        self._title = title
+        self._title, self._failed = title, failed
         self._process = process
         self._lines = Lines(process.stdout)
 
@@ -67,11 +70,10 @@ class WorkerProcess:
         return reply
 
     def require_no_failure(self, reply: Mapping[str, object]) -> None:
-        """Raise the errors of reply() if a source reported that it `failed`, or what is `missing`."""
-        if "missing" in reply:
-            raise MissingError(self.failure(f"cannot send: {reply['missing']}"))
-        if "failed" in reply:
-            raise TestbedError(self.failure(f"cannot send: {reply['failed']}"))
+        """Raise the errors of reply() if the worker reported that it `failed`, or what is `missing`."""
+        for key, error in (("missing", MissingError), ("failed", TestbedError)):
+            if key in reply:
+                raise error(self.failure(f"{self._failed}: {reply[key]}"))
 
     def failure(self, what: str) -> str:
         """Return a message about the worker, with the last lines of its stderr."""

@@ -10,9 +10,9 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.program import HEADER, LONGEST_BODY, VERSION
 from netbench.hosts.base import Completed, GoneError, refusal
 from netbench.hosts.clock import wait_until
+from netbench.hosts.guest_agent.program import HEADER, LONGEST_BODY, VERSION
 from netbench.model.foreign_text import decoded, encoded
 
 # Maximum output of a command, and maximum size of a file that is read as a whole, except captures.

@@ -15,10 +15,10 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.local import LocalHost, marked_processes
+from netbench.linux import recovery_journal as journal
 from netbench.linux.changes import AddNamespace, KeepPort, MovePort, SetSysctl
 from netbench.linux.locks import append, lock_file, lock_testbed
-from netbench.linux.watchdog import journal
-from netbench.linux.watchdog.journal import Cleaned, Journal, clean
+from netbench.linux.recovery_journal import Cleaned, Journal, clean
 
 # Undoing a change in a namespace that was never made touches nothing.
 ONE, TWO, THREE = (AddNamespace(f"nb-never-made-{n}") for n in (1, 2, 3))

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.capture.delays import _MOST_WAITING, EarlyStamps, Successors, VariationTally
+from netbench.capture.delay_variation import _MOST_WAITING, EarlyStamps, Successors, VariationTally
 from netbench.capture.distribution import Distribution
 from netbench.model.distributions import Spread
 

@@ -15,8 +15,7 @@ from pydantic_core import to_json
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.results.atomic import file_written_atomically
-from netbench.results.manifest import CEILINGS
-from netbench.results.rows import (
+from netbench.results.export_columns import (
     GROUP_COLUMNS,
     STREAM_COLUMNS,
     ExportColumn,
@@ -25,6 +24,7 @@ from netbench.results.rows import (
     stream_rows,
     warm_up_rows,
 )
+from netbench.results.manifest import CEILINGS
 
 Format = Literal["csv", "json", "parquet"]
 SCHEMA = 1  # version of the JSON document; it increases when readers must change

@@ -208,7 +208,7 @@ def from_json(data: dict[str, Any]) -> Change:
 
 def _import_moved(name: str) -> None:
     """Import the module that now contains a change of an earlier version of netbench."""
-    package = Path(__file__).parents[2]
+    package = Path(__file__).parents[1]
     for file in package.rglob("*.py"):
         if f"\nclass {name}(" in file.read_text():
             import_module(".".join(file.relative_to(package.parent).with_suffix("").parts))

@@ -11,7 +11,8 @@ from queue import SimpleQueue
 from typing import IO
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.channel import (
+from netbench.hosts.base import Completed, GoneError, Remote, load, refusal, save
+from netbench.hosts.guest_agent.channel import (
     LONGEST_ANSWER,
     AgentChannel,
     Clocks,
@@ -19,7 +20,6 @@ from netbench.hosts.agent.channel import (
     NoAnswerError,
     encoded_command,
 )
-from netbench.hosts.base import Completed, GoneError, Remote, load, refusal, save
 from netbench.model.foreign_text import ENCODING, ERRORS, decoded, encoded
 
 _PIECE_BYTES = 1 << 16
