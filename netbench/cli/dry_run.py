@@ -53,7 +53,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     for change in server_changes(topology):
         yield f"  {change.command}"
     for host, spec in topology.ssh_hosts.items():
-        played = ", an SSH server emulated by netbench" if spec.is_played else ""
+        played = ", an SSH server emulated by netbench" if spec.is_emulated else ""
         yield f"  # host {host}: ssh {f'{spec.user}@' if spec.user else ''}{spec.address}{played}"
     rings = wanted_rings(topology, request.resolved.in_use, lambda machine: cpus_of(topology, machine))
     for target in (None, *topology.vms, *topology.ssh_hosts):

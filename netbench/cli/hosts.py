@@ -32,14 +32,14 @@ def prepare(topology: TopologyArgument) -> None:
     from netbench.config.shipped import TOPOLOGIES, find
     from netbench.hosts.local import LocalHost
     from netbench.signals import stopping_on_signals
-    from netbench.testbed.doctor.ssh_checks import look_at_hosts, prepare_host
+    from netbench.testbed.doctor.ssh_checks import checks_of_hosts, prepare_host
     from netbench.testbed.passwords import passwords_for_now
 
     wanted = load_topology(Path(find(TOPOLOGIES, topology)), option_models(UUTS))
     here, failed = LocalHost("local", "hosts"), False
     prepared: set[str] = set()
     with stopping_on_signals(), passwords_for_now() as passwords:
-        found = look_at_hosts(wanted, here, passwords)
+        found = checks_of_hosts(wanted, here, passwords)
         if not found:
             say("no host of this topology needs preparation: it has no SSH host except those emulated by netbench")
         for host in found:
@@ -57,7 +57,7 @@ def prepare(topology: TopologyArgument) -> None:
                 say(f"{host.name}: {why or 'done'}")
                 failed |= bool(why)
                 prepared |= {host.name} if not why else set()
-        for host in look_at_hosts(wanted, here, passwords) if prepared else ():
+        for host in checks_of_hosts(wanted, here, passwords) if prepared else ():
             # An installed command is not always the first one found there.
             for check in host.missing if host.name in prepared else ():
                 say(f"{check.name}: {check.found}, still; {check.remedy}")

@@ -68,7 +68,7 @@ class Machine:
         """Make changes in order; TestbedError for one that failed, MissingError for one that the machine rejects."""
         for batch in _batches(changes):
             state = MachineState(self._host)
-            complete = [change.found(state) for change in batch]
+            complete = [change.with_former_state(state) for change in batch]
             numbers = [self._record.record(change) for change in complete]
             for place, error in self._make(complete).items():
                 for number in numbers[place + 1 :]:

@@ -100,7 +100,7 @@ class SshSpec:
     answer_limit: float = 6.0
 
     @property
-    def is_played(self) -> bool:
+    def is_emulated(self) -> bool:
         """Whether netbench emulates the server."""
         return self.server == "netns"
 

@@ -14,7 +14,8 @@ from netbench.model.traffic import Sent
 # The fields of each part by their stored names. All other fields of Sent and Received only serve to judge a trial.
 _OWN = {name: name for name in StreamCounts.__slots__ if name not in ("sent", "received")}
 _SENT = {"sent_frames": "frames", "generator_errors": "errors", "first_sent_ns": "first_ns", "last_sent_ns": "last_ns"}
-_SENT |= {name: name for name in ("duration_s", "max_burst_frames", "max_lateness_s", "link_s", "away_s")}
+_SENT |= {name: name for name in ("duration_s", "max_burst_frames", "max_lateness_s")}
+_SENT |= {"link_s": "backpressure_s", "away_s": "descheduled_s"}
 _RECEIVED = {"received_frames": "frames", "first_received_ns": "first_ns", "last_received_ns": "last_ns"}
 _RECEIVED |= {"duplicate_frames": "duplicates", "reordered_frames": "reordered", "late_frames": "late"}
 _RECEIVED |= {"longest_loss_run_frames": "longest_loss_run", "last_missing_frame": "last_missing"}

@@ -101,10 +101,10 @@ class Sent:
     after the due time, or at the return of the last send if that is later, or if unpaced. Times are CLOCK_REALTIME in
     ns.
 
-    `link_s` and `away_s` explain why less was sent than intended. `link_s` is how long the link delayed the source
-    (refused frames, waiting for a full queue, a receiver that runs inside the sender's system call); None if the source
-    does not measure it. `away_s` is how long the source did not run though it had frames to send (descheduled,
-    stopped).
+    `backpressure_s` and `descheduled_s` explain why less was sent than intended. `backpressure_s` is how long the link
+    delayed the source (refused frames, waiting for a full queue, a receiver that runs inside the sender's system call);
+    None if the source does not measure it. `descheduled_s` is how long the source did not run though it had frames to
+    send (descheduled, stopped).
 
     These are sums over all its threads, None where unknown. `ran_s` is their CPU time while they sent. `wait_s` is how
     long they waited for a CPU. `turns` is how often they were scheduled. `stalled_s` is the sum of all pauses in which
@@ -125,8 +125,8 @@ class Sent:
     numbered: bool = True  # whether each frame has the next number; others can be counted, but not distinguished
     in_order: bool = True  # whether frames leave in the order of their numbers; those of several threads do not
     apart_s: float = 0.0  # the larger one of the distances between the starts, and between the ends, of its threads
-    link_s: float | None = None
-    away_s: float = 0.0
+    backpressure_s: float | None = None
+    descheduled_s: float = 0.0
     unevenness: float = 0.0  # the largest deviation from an even rate, ahead or behind, as a ratio of all its frames
     ran_s: float | None = None
     wait_s: float | None = None

@@ -19,7 +19,7 @@ _BRING_UP = "bring up"
 
 
 @dataclass(slots=True)
-class _Pace:
+class _MeasuredDuration:
     """Measured and planned time of an activity, in seconds."""
 
     measured_s: float = 0.0
@@ -56,7 +56,7 @@ class TimeLeft:
         for trial, before_s, own_s in self._planned.values():
             self._left_s[trial.uut, _BRING_UP] += before_s
             self._left_s[trial.uut, _cell(trial)] += own_s
-        self._paces: defaultdict[Hashable, _Pace] = defaultdict(_Pace)
+        self._paces: defaultdict[Hashable, _MeasuredDuration] = defaultdict(_MeasuredDuration)
         self._usual_s = max((own_s for _, _, own_s in self._planned.values()), default=1.0)
         for ended in schedule.ended_sweeps:
             self.leave_out(ended)

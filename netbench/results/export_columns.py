@@ -213,7 +213,7 @@ def _memory_mib(row: StreamOfTrial) -> float | None:
 
 
 def _away_s(row: StreamOfTrial) -> float | None:
-    return row.counts.sent.away_s if row.counts and row.counts.sent.link_s is not None else None
+    return row.counts.sent.descheduled_s if row.counts and row.counts.sent.backpressure_s is not None else None
 
 
 def _software_delay_classes(row: StreamOfTrial) -> str | None:
@@ -422,7 +422,7 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
     ExportColumn("thrown_away", str, _discarded_attempts),
     _microseconds("clock_bound_us", "counts.received.clock_offset.bound_ns"),
     _yes_no("saturated", lambda row: None if row.counts is None else row.stream in row.trial.saturated),
-    _column("link_held_s", float, "counts.sent.link_s"),
+    _column("link_held_s", float, "counts.sent.backpressure_s"),
     ExportColumn("source_away_s", float, _away_s),
     ExportColumn("virtualisation", str, lambda row: row.fact("virtualisation")),
     ExportColumn("cpu_emulated", str, _emulated),

@@ -186,7 +186,7 @@ def _usual_burst(fps: float) -> int:
 def _lateness_s(counts: StreamCounts) -> float:
     """Return by how much a source was late without backpressure by its link."""
     # A source that reports the time of backpressure also reports the time in which it did not run.
-    return counts.sent.max_lateness_s if counts.sent.link_s is None else counts.sent.away_s
+    return counts.sent.max_lateness_s if counts.sent.backpressure_s is None else counts.sent.descheduled_s
 
 
 def _searched_stream(counts: StreamCounts) -> SearchedStream:
@@ -205,7 +205,7 @@ def _intended(counts: StreamCounts, saturated: bool, width: float) -> int:
 
 def _pushed_back(counts: StreamCounts, saturated: bool, width: float) -> bool:
     """Return True if backpressure by the link is the reason why frames were not sent in time."""
-    return saturated or (counts.sent.link_s or 0.0) > width / 2 * counts.sent.duration_s
+    return saturated or (counts.sent.backpressure_s or 0.0) > width / 2 * counts.sent.duration_s
 
 
 def _silent_s(counts: StreamCounts) -> float | None:

@@ -172,10 +172,10 @@ def _held_up(group: Group) -> bool:
     if group.load.kind is not LoadKind.MAX:
         return False
     parts = [
-        counts.sent.link_s / counts.sent.duration_s
+        counts.sent.backpressure_s / counts.sent.duration_s
         for totals in group.valid
         for counts in totals.streams
-        if counts is not None and counts.sent.link_s is not None and counts.sent.duration_s
+        if counts is not None and counts.sent.backpressure_s is not None and counts.sent.duration_s
     ]
     return bool(parts) and fmean(parts) >= _HELD_UP_PART
 

@@ -61,7 +61,7 @@ _ALONE = (
 
 def played(topology: Topology) -> dict[str, SshSpec]:
     """Return the emulated hosts of a topology; UsageError if their addresses are not in one network."""
-    found = {name: spec for name, spec in topology.ssh_hosts.items() if spec.is_played}
+    found = {name: spec for name, spec in topology.ssh_hosts.items() if spec.is_emulated}
     addresses = [spec.address for spec in found.values()]
     try:
         networks = {ipaddress.IPv4Interface(f"{address}/{_LENGTH}").network for address in addresses}

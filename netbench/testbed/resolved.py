@@ -238,10 +238,10 @@ def _needs_of_testbed(
         needs |= vmm_of(vm).needs()
     if topology.ssh_hosts:
         needs.add("ssh")
-    if any(spec.is_played for spec in topology.ssh_hosts.values()):
+    if any(spec.is_emulated for spec in topology.ssh_hosts.values()):
         needs |= {"netns", "veth", "sshd", "ssh-keygen", "unshare"}
     machine = topology.uut_machine
-    uut_here = machine is None or (machine in topology.ssh_hosts and topology.ssh_hosts[machine].is_played)
+    uut_here = machine is None or (machine in topology.ssh_hosts and topology.ssh_hosts[machine].is_emulated)
     for uut in (uut for uut in topology.uuts if uut in chosen):
         for name, spec in guest_specs(topology, uut).items():
             wanted = _needs_of_guest(name, spec, make_uut(spec).plan(Assignment()), activities)

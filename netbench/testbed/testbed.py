@@ -372,10 +372,10 @@ def refuse_unreturnable_ports(topology: Topology) -> None:
     """Return if all ports can be restored to their present state; UsageError otherwise. Without root: no check."""
     if os.geteuid() != 0:
         return
-    look = MachineState(LocalHost("local", "dry-run"))
+    state = MachineState(LocalHost("local", "dry-run"))
     for change in base_changes(topology):
         if isinstance(change, KeepPort):
-            change.found(look)
+            change.with_former_state(state)
 
 
 def port_warnings(topology: Topology) -> list[str]:

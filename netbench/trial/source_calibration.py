@@ -104,7 +104,7 @@ def fault_of(sent: Sent, *, is_paced: bool = False) -> str:
     late_s = 0.0 if is_paced else sent.max_lateness_s
     # Any wait of a source bound to one CPU counts: no UUT or neighbour runs during a calibration.
     waited_s = 0.0 if sent.cpu is None else sent.wait_s or 0.0
-    stopped_s = max(sent.away_s, sent.stalled_s or 0.0, late_s, waited_s)
+    stopped_s = max(sent.descheduled_s, sent.stalled_s or 0.0, late_s, waited_s)
     if stopped_s > MAY_BE_STOPPED_PART * sent.duration_s:
         return f"the source did not run for {stopped_s * 1e3:,.0f} ms of {sent.duration_s * 1e3:,.0f} ms"
     return ""

@@ -199,7 +199,7 @@ def _absences(
             continue
         missed_s = max(0, sent.first_ns - first_ns, last_ns - sent.last_ns) / 1e9
         if _falls_short(stream, spec.tolerance):
-            missed_s += sent.away_s
+            missed_s += sent.descheduled_s
         if missed_s > _MAY_MISS_PART * spec.duration_s:
             detail = f"neighbour {neighbour} sent nothing for {missed_s:.3f} s while the victim's sources sent"
             yield Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, stream.path.name, detail)
@@ -290,7 +290,7 @@ def _generator(evidence: StreamObservation, counts: StreamCounts, tolerance: flo
         yield ReasonKind.NOTHING_SENT, "the generator sent no frame"
     # A source without an intended rate regularly meets a full queue of the NIC and tries again. So does a source that
     # reports how long its link held it up.
-    if sent.errors and evidence.traffic.fps is not None and sent.link_s is None:
+    if sent.errors and evidence.traffic.fps is not None and sent.backpressure_s is None:
         yield ReasonKind.GENERATOR_ERRORS, f"{sent.errors} sends failed"
     offered, intended = counts.offered_fps, evidence.traffic.fps
     if sent.error or not sent.frames or offered is None or intended is None:
@@ -313,26 +313,26 @@ def _generator(evidence: StreamObservation, counts: StreamCounts, tolerance: flo
 def _falls_short(evidence: StreamObservation, tolerance: float) -> bool:
     """Return True if a source that reports its backpressure offered less than the intended load."""
     sent, intended = evidence.sent, evidence.traffic.fps
-    if intended is None or sent.error or not sent.frames or sent.link_s is None:
+    if intended is None or sent.error or not sent.frames or sent.backpressure_s is None:
         return False
     return sent.frames < sent.duration_s * intended * (1 - tolerance)
 
 
 def _at_fault(evidence: StreamObservation) -> str:
     """Return why the source, and not its link, is to blame for the unsent frames; empty if only its link is."""
-    sent, link_s, took_s = evidence.sent, evidence.sent.link_s or 0.0, evidence.sent.duration_s
+    sent, backpressure_s, took_s = evidence.sent, evidence.sent.backpressure_s or 0.0, evidence.sent.duration_s
     missing_s = took_s - sent.frames / (evidence.traffic.fps or inf)
-    if sent.away_s > min(_MAY_BE_AWAY_PART * took_s, _MOST_OF_MISSING * missing_s):
-        return f"the source did not run for {sent.away_s:.3f} s of that, although it had frames to send"
+    if sent.descheduled_s > min(_MAY_BE_AWAY_PART * took_s, _MOST_OF_MISSING * missing_s):
+        return f"the source did not run for {sent.descheduled_s:.3f} s of that, although it had frames to send"
     if sent.unevenness > _MAY_BE_UNEVEN_PART:
         return f"the source was unsteady: up to {sent.unevenness:.0%} of its frames ahead of or behind an even rate"
-    if link_s < min(_MOST_OF_MISSING * missing_s, _MUCH_OF_ALL * took_s):
-        return f"the source itself is too slow: its link exerted backpressure for {link_s:.3f} s only"
+    if backpressure_s < min(_MOST_OF_MISSING * missing_s, _MUCH_OF_ALL * took_s):
+        return f"the source itself is too slow: its link exerted backpressure for {backpressure_s:.3f} s only"
     return ""
 
 
 def _saturation(evidence: StreamObservation) -> str:
-    return f"backpressure by its link for {evidence.sent.link_s:.3f} s of {evidence.sent.duration_s:.3f} s"
+    return f"backpressure by its link for {evidence.sent.backpressure_s:.3f} s of {evidence.sent.duration_s:.3f} s"
 
 
 def _is_overloaded(evidence: StreamObservation, counts: StreamCounts) -> bool:

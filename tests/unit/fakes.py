@@ -97,7 +97,7 @@ class Behaviour:
     source_error: str = ""
     link_fps: float | None = None  # the most that the link takes
     capacity_fps: float | None = None  # the most that the UUT forwards, apart from its other losses
-    away_s: float = 0.0
+    descheduled_s: float = 0.0
     begins_ms: int = 0  # delay of its start
     apart_s: float = 0.0
     prepare_error: str = ""
@@ -169,16 +169,20 @@ class FakeSource(Source):
         behaviour, traffic = self._wire.behaviour, self._traffic
         frames = (traffic.frames or round(10_000 * traffic.duration_s)) if behaviour.sent is None else behaviour.sent
         duration_s = frames / traffic.fps if traffic.fps else traffic.duration_s
-        link_s = None
+        backpressure_s = None
         if behaviour.link_fps is not None and traffic.fps is not None and traffic.fps > behaviour.link_fps:
-            frames, duration_s, link_s = round(behaviour.link_fps * traffic.duration_s), traffic.duration_s, duration_s
+            frames, duration_s, backpressure_s = (
+                round(behaviour.link_fps * traffic.duration_s),
+                traffic.duration_s,
+                duration_s,
+            )
         if behaviour.capacity_fps is not None:
             lost = max(0, frames - round(behaviour.capacity_fps * duration_s))
             self._wire.behaviour = replace(behaviour, lost_in_uut=lost)
         self._wire.carry(frames)
         at_ns = START_NS + behaviour.begins_ms * 1_000_000 if frames else None
         sent = Sent(frames, 0, duration_s, at_ns, at_ns, 1, 0.0, behaviour.source_error, apart_s=behaviour.apart_s)
-        return replace(sent, link_s=link_s, away_s=behaviour.away_s)
+        return replace(sent, backpressure_s=backpressure_s, descheduled_s=behaviour.descheduled_s)
 
     def _note(self, what: str) -> None:
         self._wire.log.append(f"source {self._wire.path.name} {what}")

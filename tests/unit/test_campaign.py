@@ -412,7 +412,10 @@ def by_scenario(results):
 
 @with_neighbours
 def test_a_neighbour_whose_link_pushed_back_is_marked_and_one_that_was_away_is_doubted(campaign):
-    campaign.testbed.behaviours["bridge.second"] = [Behaviour(link_fps=500.0), Behaviour(link_fps=500.0, away_s=0.2)]
+    campaign.testbed.behaviours["bridge.second"] = [
+        Behaviour(link_fps=500.0),
+        Behaviour(link_fps=500.0, descheduled_s=0.2),
+    ]
     results = campaign.run(scenarios=[{"network": "1000fps"}], repetitions=2)
     held, away = [trial for trial in results.trials if trial.spec.uut == "bridge"]
     assert (held.verdict, held.saturated, held.is_saturated) == (Verdict.VALID, {"s2"}, False)

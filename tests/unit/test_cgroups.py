@@ -117,7 +117,7 @@ def test_a_group_is_made_reported_and_removed(mounts, controller, written):
     """A controller that was on stays on."""
     host = GroupHost(mounts)
     assert find_controller(host) == controller
-    made = GROUP.found(MachineState(host))
+    made = GROUP.with_former_state(MachineState(host))
     assert host.groups == {"system.slice"}
     made.make(host)
     assert host.groups == {"system.slice", NAME}
@@ -135,7 +135,7 @@ def test_a_group_is_made_reported_and_removed(mounts, controller, written):
 
 def test_the_controller_is_switched_on_for_groups_and_off_again_after_the_last():
     host = GroupHost(switched="memory")
-    first = GROUP.found(MachineState(host))
+    first = GROUP.with_former_state(MachineState(host))
     first.make(host)
     assert host.written[0] == ("/sys/fs/cgroup/cgroup.subtree_control", "+cpu")
     host.groups.add("nb-another")
@@ -148,7 +148,7 @@ def test_the_controller_is_switched_on_for_groups_and_off_again_after_the_last()
 
 def test_a_controller_that_cannot_be_switched_on_is_a_reason():
     host = GroupHost(switched="", refuses=("+cpu", "-cpu"))
-    change = GROUP.found(MachineState(host))
+    change = GROUP.with_former_state(MachineState(host))
     with pytest.raises(TestbedError, match="^the cpu controller cannot be switched on for control groups in /sys/fs/"):
         change.make(host)
     change.undo(host)
@@ -159,7 +159,7 @@ def test_a_group_of_somebody_else_is_not_taken():
     host = GroupHost()
     host.groups.add(NAME)
     with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} exists already"):
-        GROUP.found(MachineState(host))
+        GROUP.with_former_state(MachineState(host))
 
 
 @pytest.mark.parametrize("name", ["system.slice", "nb-x/../system.slice"])
@@ -172,7 +172,7 @@ def test_only_groups_of_netbenchs_own_are_ever_removed(name):
 def test_a_group_that_is_still_used_is_named_with_its_processes(monkeypatch):
     monkeypatch.setattr(kernel, "_EMPTY_S", 0.0)
     host = GroupHost()
-    made = GROUP.found(MachineState(host))
+    made = GROUP.with_former_state(MachineState(host))
     made.make(host)
     host.busy = 1000
     host.files[f"{made.path}/cgroup.procs"] = "41\n42\n"

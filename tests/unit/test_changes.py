@@ -248,7 +248,7 @@ def test_a_sysctl_is_put_back_to_what_was_found_and_not_written_where_it_is_righ
     path = "/proc/sys/net/ipv4/ip_forward"
     host, output = FakeHost(files={path: f"{found}\n"}), []
     monkeypatch.setattr(host, "write", lambda file, text: output.append((file, text)))
-    change = SetSysctl(None, "net.ipv4.ip_forward", "1").found(MachineState(host))
+    change = SetSysctl(None, "net.ipv4.ip_forward", "1").with_former_state(MachineState(host))
     assert (change.old, output) == (found, [])
     change.make(host)
     change.undo(host)
@@ -256,11 +256,13 @@ def test_a_sysctl_is_put_back_to_what_was_found_and_not_written_where_it_is_righ
 
 
 def test_a_sysctl_that_does_not_exist():
-    change = SetSysctl(None, "net.bridge.bridge-nf-call-iptables", "0", optional=True).found(MachineState(FakeHost()))
+    change = SetSysctl(None, "net.bridge.bridge-nf-call-iptables", "0", optional=True).with_former_state(
+        MachineState(FakeHost())
+    )
     change.make(FakeHost())
     change.undo(FakeHost())
     with pytest.raises(TestbedError, match="/proc/sys/net/bridge/bridge-nf-call-iptables cannot be read"):
-        replace(change, optional=False).found(MachineState(FakeHost()))
+        replace(change, optional=False).with_former_state(MachineState(FakeHost()))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +279,7 @@ def test_offloads_found_on_are_switched_off_and_on_again(states, fails):
     """An offload that a driver keeps on merges frames even when nothing else is on."""
     host = Ethtool(**states)
     before = dict(host.states)
-    change = OffloadsOff(None, "eth1").found(MachineState(host))
+    change = OffloadsOff(None, "eth1").with_former_state(MachineState(host))
     with pytest.raises(TestbedError, match=fails) if fails else nullcontext():
         change.make(host)
     if not fails:
@@ -379,14 +381,14 @@ HOOK = "table inet x {\n\tchain y {\n\t\ttype filter hook ingress devices = { et
 )
 def test_a_port_with_what_could_not_be_given_back_is_refused(lent, has, named):
     with pytest.raises(UsageError, match=f"port eth1 cannot be restored after the run, because it has {named}"):
-        KeepPort("eth1", lent).found(MachineState(Port(**has)))
-    KeepPort("eth1", lent).found(MachineState(Port(nft=HOOK.replace("eth1", "eth11"))))
+        KeepPort("eth1", lent).with_former_state(MachineState(Port(**has)))
+    KeepPort("eth1", lent).with_former_state(MachineState(Port(nft=HOOK.replace("eth1", "eth11"))))
 
 
 @pytest.mark.parametrize(("passed_s", "left"), [(10, "90 preferred_lft 0"), (99.5, "1 preferred_lft 0"), (100, "")])
 def test_the_time_that_an_address_has_passes_while_its_port_is_lent(monkeypatch, passed_s, left):
     port = Port({"valid_life_time": 100, "preferred_life_time": 5})
-    change = KeepPort("eth1", True).found(MachineState(port))
+    change = KeepPort("eth1", True).with_former_state(MachineState(port))
     monkeypatch.setattr(port, "read", lambda path: f"{1000.0 + passed_s} 0.0")
     port.output["address"] = json.dumps([port.link | {"addr_info": []}])
     change.undo(port)

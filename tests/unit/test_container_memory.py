@@ -46,7 +46,7 @@ class MemoryHost(GroupHost):
 )
 def test_a_group_is_made_reported_and_removed(mounts, directory, written, swap):
     host = MemoryHost(mounts, swap=swap, switched="cpu memory")
-    made = AddMemoryGroup(NAME, 64).found(MachineState(host))
+    made = AddMemoryGroup(NAME, 64).with_former_state(MachineState(host))
     assert host.groups == {"system.slice"}
     made.make(host)
     assert host.groups == {"system.slice", NAME}
@@ -63,7 +63,7 @@ def test_a_group_is_made_reported_and_removed(mounts, directory, written, swap):
 def test_beside_shares_it_is_part_of_their_group_where_a_process_can_be_in_one_only():
     host = MemoryHost(switched="cpu")
     host.run(["mkdir", f"/sys/fs/cgroup/{SHARES}"])
-    made = AddMemoryGroup(NAME, 64, SHARES).found(MachineState(host))
+    made = AddMemoryGroup(NAME, 64, SHARES).with_former_state(MachineState(host))
     made.make(host)
     path = f"/sys/fs/cgroup/{SHARES}/{NAME}"
     assert host.written[:3] == [
@@ -90,12 +90,12 @@ def test_what_cannot_be_done_is_reported():
     with pytest.raises(MissingError, match="^memory of a container needs control groups with the memory controller"):
         find_memory_controller(MemoryHost(V1))
     host = MemoryHost(switched="", refuses=("+memory",))
-    change = AddMemoryGroup(NAME, 64).found(MachineState(host))
+    change = AddMemoryGroup(NAME, 64).with_former_state(MachineState(host))
     with pytest.raises(TestbedError, match="^the memory controller cannot be switched on .* leave memory out"):
         change.make(host)
     host.groups.add(NAME)
     with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} exists already"):
-        AddMemoryGroup(NAME, 64).found(MachineState(host))
+        AddMemoryGroup(NAME, 64).with_former_state(MachineState(host))
     assert find_memory_controller(MemoryHost(V1_WITH_MEMORY)) == MemoryController("/sys/fs/cgroup/memory", 1)
 
 

@@ -275,25 +275,25 @@ def test_the_worst_verdict_wins():
 @pytest.mark.parametrize(
     ("of_source", "fault"),
     [
-        ({"link_s": 0.5}, None),
-        ({"link_s": 0.25, "away_s": 0.05, "unevenness": 0.1, "errors": 7}, None),
-        ({"link_s": 0.249}, "the source itself is too slow: its link exerted backpressure for 0.249 s only"),
+        ({"backpressure_s": 0.5}, None),
+        ({"backpressure_s": 0.25, "descheduled_s": 0.05, "unevenness": 0.1, "errors": 7}, None),
+        ({"backpressure_s": 0.249}, "the source itself is too slow: its link exerted backpressure for 0.249 s only"),
         (
-            {"link_s": 0.5, "away_s": 0.051},
+            {"backpressure_s": 0.5, "descheduled_s": 0.051},
             "the source did not run for 0.051 s of that, although it had frames to send",
         ),
         (
-            {"link_s": 0.5, "unevenness": 0.101},
+            {"backpressure_s": 0.5, "unevenness": 0.101},
             "the source was unsteady: up to 10% of its frames ahead of or behind an even rate",
         ),
         # 900 frames should have taken 0.9 s: the link took most of the missing 0.1 s, or it did not.
-        ({"frames": 900, "link_s": 0.05}, None),
+        ({"frames": 900, "backpressure_s": 0.05}, None),
         (
-            {"frames": 900, "link_s": 0.049},
+            {"frames": 900, "backpressure_s": 0.049},
             "the source itself is too slow: its link exerted backpressure for 0.049 s only",
         ),
         (
-            {"frames": 980, "link_s": 0.5, "away_s": 0.011},
+            {"frames": 980, "backpressure_s": 0.5, "descheduled_s": 0.011},
             "the source did not run for 0.011 s of that, although it had frames to send",
         ),
     ],
@@ -303,7 +303,7 @@ def test_what_the_link_did_not_take_is_a_result_and_what_the_source_did_not_offe
     (kind, detail), *others = [(reason.kind, reason.detail) for reason in of_load(sent(**given))]
     if fault is None:
         assert (kind, others) == (ReasonKind.SATURATED, [])  # it was late all the time, which adds nothing
-        assert detail.endswith(f"; backpressure by its link for {given['link_s']:.3f} s of 1.000 s")
+        assert detail.endswith(f"; backpressure by its link for {given['backpressure_s']:.3f} s of 1.000 s")
     else:
         assert kind is ReasonKind.OFFERED_OUT_OF_TOLERANCE
         assert detail.endswith(f"; {fault}")
@@ -311,7 +311,7 @@ def test_what_the_link_did_not_take_is_a_result_and_what_the_source_did_not_offe
 
 @pytest.mark.parametrize(("stalled_s", "expected"), [(0.01, ReasonKind.SATURATED), (0.5, ReasonKind.TESTER_DISTURBED)])
 def test_what_a_disturbed_tester_did_not_offer_is_no_limit_of_the_path(stalled_s, expected):
-    held_up = replace(sent(frames=400, link_s=0.9), nics={}, growths=())
+    held_up = replace(sent(frames=400, backpressure_s=0.9), nics={}, growths=())
     guest = GuestResult(VICTIM, (account(held_up),))
     disturbance = Disturbance(1.0, (ThreadDelay("source", "afpacket", stalled_s, stalled_s, "s1"),))
     known = [guest], [[held_up]]
@@ -321,7 +321,7 @@ def test_what_a_disturbed_tester_did_not_offer_is_no_limit_of_the_path(stalled_s
 
 
 def test_too_much_is_never_saturated():
-    found = [reason.kind for reason in of_load(sent(frames=1100, link_s=0.9))]
+    found = [reason.kind for reason in of_load(sent(frames=1100, backpressure_s=0.9))]
     assert found == [ReasonKind.OFFERED_OUT_OF_TOLERANCE]
 
 
@@ -360,7 +360,7 @@ ALONE = {
     "but not for long": (replace(UNPACED, sent=replace(SENT, max_lateness_s=0.11)), [ReasonKind.UNEVEN_PACING]),
     # A source at its maximum rate sends against a full queue.
     "nor do its failed sends count": (replace(UNPACED, sent=replace(SENT, errors=5000, duration_s=0.1)), []),
-    "refused frames that were sent in time after all": (sent(errors=5, link_s=0.01), []),
+    "refused frames that were sent in time after all": (sent(errors=5, backpressure_s=0.01), []),
     "all frames, but in too long a time": (sent(duration_s=1.7), [ReasonKind.OFFERED_OUT_OF_TOLERANCE]),
     "a generator that broke off is not also blamed for its rate": (
         sent(error="ENETDOWN", duration_s=9.0),

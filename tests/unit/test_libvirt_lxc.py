@@ -99,14 +99,14 @@ def test_what_is_done_is_reported_and_can_be_undone_by_another_process(monkeypat
         f"mkdir -p {cpu} {others} && echo 2048 >{cpu}/cpu.shares && "
         f"echo 100000 >{cpu}/cpu.cfs_period_us && echo 50000 >{cpu}/cpu.cfs_quota_us"
     )
-    found = change.found(MachineState(machine(APART, OWN)))
+    found = change.with_former_state(MachineState(machine(APART, OWN)))
     assert found.paths == f"{cpu} {others}"
     assert from_json(to_json(found)) == found
 
 
 def test_groups_of_somebody_else_are_left_alone():
     with pytest.raises(TestbedError, match="the control group .*/nb-x exists already and is not netbench's"):
-        AddGroups("nb-x").found(MachineState(machine(APART, OWN, test=0)))
+        AddGroups("nb-x").with_former_state(MachineState(machine(APART, OWN, test=0)))
     host = FakeHost()
     AddGroups("mine", paths="/sys/fs/cgroup/memory/mine").undo(host)
     assert host.commands == []
@@ -115,7 +115,7 @@ def test_groups_of_somebody_else_are_left_alone():
 def test_a_machine_without_the_groups_is_reported_which():
     without = machine([line for line in APART if "memory" not in line], OWN)
     with pytest.raises(MissingError, match="containers of libvirt need control groups with memory: mount them"):
-        AddGroups("nb-x").found(MachineState(without))
+        AddGroups("nb-x").with_former_state(MachineState(without))
 
 
 def test_what_is_not_there_is_missing(monkeypatch, tmp_path):

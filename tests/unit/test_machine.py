@@ -370,7 +370,7 @@ class Noted(Change):
     def command(self):
         return f"do {self.name}"
 
-    def found(self, look):
+    def with_former_state(self, state):
         self._note("look")
         return self
 

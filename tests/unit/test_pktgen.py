@@ -115,15 +115,15 @@ def test_frames_the_driver_drops_are_errors_and_not_lateness(kernel, source):
     assert (sent.frames, sent.errors) == (1000, 50)
     assert sent.max_lateness_s < 5e-6
     assert sent.duration_s == pytest.approx(0.1049, abs=1e-5)
-    assert (sent.link_s, sent.away_s) == (pytest.approx(50 * 100e-6), pytest.approx(0, abs=5e-6))
+    assert (sent.backpressure_s, sent.descheduled_s) == (pytest.approx(50 * 100e-6), pytest.approx(0, abs=5e-6))
 
 
 def test_softirqs_on_the_cpu_of_the_source_are_its_links_and_what_else_made_it_late_is_not(kernel, source):
     kernel.stat, kernel.stall_ns = "cpu0 0 0 0 0 0 0 10 0\n", 30_000_000
     sent = trial(source, amid=lambda: setattr(kernel, "stat", "cpu0 0 0 0 0 0 0 13 0\n"))
-    assert (sent.link_s, sent.away_s) == (pytest.approx(0.03), pytest.approx(0.03, abs=1e-4))
+    assert (sent.backpressure_s, sent.descheduled_s) == (pytest.approx(0.03), pytest.approx(0.03, abs=1e-4))
     kernel.stat = ""
-    assert trial(source).link_s is None  # unknown is not none
+    assert trial(source).backpressure_s is None  # unknown is not none
 
 
 def test_an_interface_that_is_not_there(host):

@@ -60,10 +60,10 @@ def schedule(tests: Mapping[str, Any] = {}, costs: Costs | None = None, **more: 
     return make_schedule(replace(choose(topology(), wanted), costs=costs or Costs()))
 
 
-def measured(spec: TrialSpec, *reasons: Reason, recovers_s: float = 0.25, away_s: float = 1.5) -> TrialResult:
+def measured(spec: TrialSpec, *reasons: Reason, recovers_s: float = 0.25, descheduled_s: float = 1.5) -> TrialResult:
     """A trial on a UUT that forwards CAPACITY and buffers BUFFER frames, and loses one frame a while after an overload.
 
-    When it is restarted it is away for `away_s`, and loses the last frame that is sent.
+    When it is restarted it is away for `descheduled_s`, and loses the last frame that is sent.
     """
     victim, seconds = spec.victim, spec.duration_s
     sent = round(spec.load.value * seconds)
@@ -77,8 +77,8 @@ def measured(spec: TrialSpec, *reasons: Reason, recovers_s: float = 0.25, away_s
     silent_s = 0.0
     if spec.restart_at_s is not None:
         after_s = seconds - spec.restart_at_s
-        lost = longest = round(min(away_s, after_s) * spec.load.value)
-        last, silent_s = sent - 1, after_s if away_s > after_s else 1 / spec.load.value
+        lost = longest = round(min(descheduled_s, after_s) * spec.load.value)
+        last, silent_s = sent - 1, after_s if descheduled_s > after_s else 1 / spec.load.value
     counts = stream_counts(
         sent=sent,
         received=sent - lost,
@@ -201,7 +201,7 @@ def test_each_reset_is_followed_by_a_start_and_its_warm_up_trials_in_the_expecte
 def test_a_uut_that_stays_away_and_one_that_does_not_recover() -> None:
     _, tests, _ = followed(
         schedule({"tests": ["system-recovery", "reset"]}),
-        lambda spec: measured(spec, recovers_s=0.9999, away_s=100.0),
+        lambda spec: measured(spec, recovers_s=0.9999, descheduled_s=100.0),
     )
     assert (tests.recovery.seconds, tests.recovery.unrecovered) == ((), 3)
     assert (tests.reset.seconds, tests.reset.dead) == ((), 2)

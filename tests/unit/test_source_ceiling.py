@@ -79,7 +79,7 @@ def test_what_is_doubtful_of_a_ceiling_is_reported_with_numbers():
         ({}, ""),
         ({"max_lateness_s": 0.009}, ""),
         ({"max_lateness_s": 0.09}, "the source did not run for 90 ms of 200 ms"),
-        ({"away_s": 0.011}, "the source did not run for 11 ms of 200 ms"),
+        ({"descheduled_s": 0.011}, "the source did not run for 11 ms of 200 ms"),
         ({"wait_s": 0.011}, ""),
         ({"wait_s": 0.011, "cpu": 0}, "the source did not run for 11 ms of 200 ms"),
         ({"error": "the link went down"}, "the link went down"),
@@ -107,8 +107,8 @@ class Rates:
         is_stopped = traffic.fps is not None and len(self.holds) > 1
         held = self.holds.pop(0) if is_stopped else self.holds[0]
         fps = self.rates.pop(0) if traffic.fps is None else min(traffic.fps, held)
-        away_s = 0.15 if is_stopped else 0.0
-        return Sent(round(fps * traffic.duration_s), 0, traffic.duration_s, 0, 1, 1, 0.0, away_s=away_s)
+        descheduled_s = 0.15 if is_stopped else 0.0
+        return Sent(round(fps * traffic.duration_s), 0, traffic.duration_s, 0, 1, 1, 0.0, descheduled_s=descheduled_s)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from netbench.model.topology import Topology
 from netbench.testbed.bring_up import base_changes, resources
 from netbench.testbed.doctor import ssh_checks
 from netbench.testbed.doctor.host_checks import Status
-from netbench.testbed.doctor.ssh_checks import _SCRIPT, _looked, facilities_there, look_at_hosts, needed_there
+from netbench.testbed.doctor.ssh_checks import _SCRIPT, _checks_of, checks_of_hosts, facilities_there, needed_there
 from netbench.testbed.emulated_ssh_hosts import namespaces_of, played, quoted, server_changes
 from netbench.testbed.passwords import Passwords
 from netbench.testbed.resolved import needs_of
@@ -302,7 +302,7 @@ def looked(topology, host="uut", **output):
     lines = "".join(f"echo '{name}={value}'\n" for name, value in output.items())
     process = LocalHost("here", "no-run").spawn(["sh", "-c", _SCRIPT + lines, "netbench", *signs])
     process.wait(20)
-    return _looked(host, SshSpec("192.0.2.1"), wanted, beyond, process)
+    return _checks_of(host, SshSpec("192.0.2.1"), wanted, beyond, process)
 
 
 def test_what_a_host_lacks_is_installed_without_questions_where_somebody_knows_how():
@@ -432,7 +432,7 @@ def test_hosts_that_hang_are_waited_for_together_and_reported_from_those_that_an
     scripts = dict.fromkeys(addresses, "sleep 60")
     scripts[addresses[1]] = "echo 'system=plan9'; echo 'python=3 13 1'; echo 'sign:ip=/sbin/ip'"
     scripts[addresses[2]] = "echo 'Host key verification failed.' >&2; exit 255"
-    hung, answered, refused, *others, without_password, _ = look_at_hosts(
+    hung, answered, refused, *others, without_password, _ = checks_of_hosts(
         topology, Answering(scripts), Passwords(tmp_path)
     )
     assert waited == [30.0], "once for all"

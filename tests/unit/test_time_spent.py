@@ -60,14 +60,14 @@ def test_the_time_of_sending_itself_is_neither_backpressure_nor_a_stall(clocks, 
 
 
 @pytest.mark.parametrize(
-    ("call", "link_s"),
+    ("call", "backpressure_s"),
     [({"busy_ms": 2, "taken": -105}, 0.2), ({"busy_ms": 1, "off_ms": 1}, 0.1)],
     ids=["refused", "put to sleep"],
 )
-def test_what_the_link_took(clocks, account, call, link_s):
+def test_what_the_link_took(clocks, account, call, backpressure_s):
     for _ in range(100):
         clocks.call(account, **call)
-    assert account.spent()[:2] == (pytest.approx(link_s), 0.0)
+    assert account.spent()[:2] == (pytest.approx(backpressure_s), 0.0)
 
 
 def test_softirqs_are_the_links_and_what_the_hypervisor_took_is_not(clocks, account):

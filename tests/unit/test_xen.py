@@ -234,7 +234,7 @@ def test_what_a_console_takes_for_the_beginning_of_sysrq_is_reported_twice():
 def test_a_machine_without_xen_reports_what_would_bring_it(is_here, message):
     machine = FakeHost({"which": Completed((), 1, "", "")}, is_here=is_here)
     with pytest.raises(MissingError, match=message):
-        AddDomain("nb-x", "/run/netbench/vm/x/domain.cfg", "", "micro").found(MachineState(machine))
+        AddDomain("nb-x", "/run/netbench/vm/x/domain.cfg", "", "micro").with_former_state(MachineState(machine))
 
 
 def counted_by(attachment):

@@ -372,7 +372,7 @@ def test_what_is_in_the_journal_of_a_domain_ends_that_and_no_other(tmp_path, lib
         uuid = f"<uuid>{own_uuid('nb-ours')}</uuid>"
         connection.createXML(bare.format("nb-ours", uuid), libvirt.VIR_DOMAIN_START_PAUSED)
         with pytest.raises(TestbedError, match="the domain nb-theirs at .* exists already and is not netbench's"):
-            AddLibvirtDomain(uri, "nb-theirs").found(MachineState(HERE))
+            AddLibvirtDomain(uri, "nb-theirs").with_former_state(MachineState(HERE))
         for name in ("nb-theirs", "nb-ours", "nb-ours", "nb-nowhere"):
             AddLibvirtDomain(uri, name).undo(HERE)
         assert [domain.name() for domain in connection.listAllDomains()] == ["nb-theirs"]

@@ -203,10 +203,10 @@ class PktGenSource(Source):
         """Return `sent` with the CPU time that the link's receiving end took, and the threads' own, where known."""
         (ticks_before, times_before), (ticks, times) = self._usage_before, self._usage(traffic)
         if ticks_before is None or ticks is None:
-            sent = replace(sent, link_s=None)
-        elif sent.link_s is not None:
+            sent = replace(sent, backpressure_s=None)
+        elif sent.backpressure_s is not None:
             taken_s = softirq_s(ticks_before, ticks, sent.duration_s)
-            sent = replace(sent, link_s=min(sent.duration_s, sent.link_s + taken_s))
+            sent = replace(sent, backpressure_s=min(sent.duration_s, sent.backpressure_s + taken_s))
         if times_before is None or times is None:
             return sent
         spent, cpus = times.since(times_before), {sender.cpu for sender in self._sending(traffic)}
@@ -264,8 +264,8 @@ def sent_of_run(devices: Sequence[PktgenDevice], traffic: Traffic, realtime_offs
         first_sequence=_FIRST_SEQUENCE,
         in_order=len(devices) == 1,
         apart_s=max(max(started_us) - first_us, last_us - min(stopped_us)) / 1e6,
-        link_s=errors * delay / NS_PER_S if delay else None,
-        away_s=min(late_ns / NS_PER_S, max(device.idle_us for device in devices) / 1e6),
+        backpressure_s=errors * delay / NS_PER_S if delay else None,
+        descheduled_s=min(late_ns / NS_PER_S, max(device.idle_us for device in devices) / 1e6),
     )
 
 

@@ -58,7 +58,7 @@ class Change:
         """The equivalent command, as text."""
         raise NotImplementedError
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         """Return this change with the value it will replace, read before anything is written to the journal."""
         return self
 

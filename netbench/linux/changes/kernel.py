@@ -44,7 +44,7 @@ class SetSysctl(InNamespace):
     def _path(self) -> str:
         return "/proc/sys/" + self.key.translate(str.maketrans("./", "/."))
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         try:
             return replace(self, old=self._read(state.host).strip())
         except TestbedError:
@@ -103,7 +103,7 @@ class AddTable(InNamespace):
     def command(self) -> str:
         return f"{self._shell_command('nft', '-f', '-')} <<'END'\n{self.rules}END"
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         if self._within(state.host).run(["nft", "list", "table", self.family, self.table]).exit_code == 0:
             raise not_ours(f"the nftables table {self.family} {self.table}")
         return self
@@ -137,7 +137,7 @@ class AddRunDirectory(Change):
     def _argv(self) -> tuple[str, ...]:
         return "mkdir", "-p", "-m", "700", self.path
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         return replace(self, was_there=exists(state.host, self.path))
 
     def make(self, host: Host) -> None:
@@ -182,7 +182,7 @@ class AddCgroup(InNamespace):
     def _switch(self) -> str:
         return f"{self.directory}/cgroup.subtree_control"
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         controller = find_controller(state.host)
         change = replace(self, directory=controller.directory, version=controller.version)
         if state.host.run(["test", "-e", change.path]).exit_code == 0:

@@ -16,7 +16,7 @@ class AddNamespace(KernelRequest):
     UNDO: ClassVar[str] = "netns del {0.name}"
     name: str
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         if self.name in state.namespaces():
             raise not_ours(f"the network namespace {self.name}")
         return self
@@ -52,7 +52,7 @@ class AddVeth(KernelRequest):
     def undo_tool(self) -> tuple[str, ...]:
         return tool_in("ip", self.netns)
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         state.refuse_existing(self.netns, self.interface)
         state.refuse_existing(self.peer_netns, self.peer)
         return self
@@ -65,7 +65,7 @@ class AddLink(RequestInNamespace):
     UNDO: ClassVar[str] = "link del {0.interface}"
     interface: str
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         state.refuse_existing(self.netns, self.interface)
         return self
 
@@ -118,7 +118,7 @@ class SetUp(RequestInNamespace):
     def undo_line(self) -> tuple[str, ...]:
         return ("link", "set", "dev", self.interface, "down") if self.was_up is False else ()
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         link = state.link(self.netns, self.interface)
         return replace(self, was_up="UP" in link.get("flags", ()) if link else None)
 
@@ -135,7 +135,7 @@ class SetPromiscuous(RequestInNamespace):
     def undo_line(self) -> tuple[str, ...]:
         return () if self.was else ("link", "set", "dev", self.interface, "promisc", "off")
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         return replace(self, was="PROMISC" in state.link(self.netns, self.interface).get("flags", ()))
 
 
@@ -159,7 +159,7 @@ class AddAddress(RequestInNamespace):
     address: str
     prefix_length: int
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         existing = state.link(self.netns, self.interface).get("addr_info", ())
         if any(address.get("local") == self.address for address in existing):
             raise not_ours(f"the address {self.address} on {self.interface}")
@@ -176,7 +176,7 @@ class AddNeighbour(RequestInNamespace):
     address: str
     mac: str
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         existing = [(neighbour.get("dst"), neighbour.get("dev")) for neighbour in state.neighbours(self.netns)]
         if (self.address, self.interface) in existing:
             raise not_ours(f"the neighbour {self.address} on {self.interface}")
@@ -216,7 +216,7 @@ class AddIngress(RequestInNamespace):
     UNDO: ClassVar[str] = "qdisc del dev {0.interface} ingress"
     interface: str
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         if run_checked(state.host, [*self.tool, "qdisc", "show", "dev", self.interface, "ingress"]).strip():
             raise not_ours(f"the ingress queueing discipline of {self.interface}")
         return self

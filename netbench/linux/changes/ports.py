@@ -39,7 +39,7 @@ class MovePort(Change):
     def command(self) -> str:
         return f"ip link set dev {self.interface} netns {self.netns}"
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         return replace(self, index=_existing(state, self.interface)["ifindex"])
 
     def make(self, host: Host) -> None:
@@ -90,7 +90,7 @@ class KeepPort(Change):
     def command(self) -> str:
         return f"ip address show dev {self.interface}"
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         link = _existing(state, self.interface)
         settings = self._read_settings(state.host)
         is_up = "UP" in link["flags"]

@@ -64,7 +64,7 @@ class OffloadsOff(FeatureChange):
     def command(self) -> str:
         return self._switch_command(*(f"{name} off" for name in self._names))
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         return replace(self, old=tuple(self._requested(state.host)))
 
     def make(self, host: Host) -> None:
@@ -121,7 +121,7 @@ class GroOn(FeatureChange):
     def command(self) -> str:
         return self._switch_command("gro on")
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         return replace(self, was_on=dict(self._features(state.host)).get(_OFFLOADS["gro"], "").startswith("on"))
 
     def make(self, host: Host) -> None:
@@ -242,7 +242,7 @@ class SteerReceived(InNamespace):
         files = f"/sys/class/net/{self.interface}/queues/rx-*/rps_cpus"
         return self._shell_command("sh", "-c", f"echo {self._mask} | tee {files}")
 
-    def found(self, state: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         old = self._masks(state.host)
         if not old:
             raise TestbedError(f"rps: {self.interface} has no receive queues, or this kernel has no CONFIG_RPS")

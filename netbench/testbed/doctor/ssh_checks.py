@@ -124,12 +124,12 @@ def _needs_of_uuts(topology: Topology, host: str) -> set[str]:
     return {need for spec in placed for need in make_uut(spec).plan(Assignment()).needs}
 
 
-def look_at_hosts(topology: Topology, here: Host, passwords: Passwords) -> list[HostChecks]:
+def checks_of_hosts(topology: Topology, here: Host, passwords: Passwords) -> list[HostChecks]:
     """Check all SSH hosts except emulated ones at the same time, each over its own connection.
 
     All connections share one time limit. The output of a host fits into a pipe.
     """
-    specs = {name: spec for name, spec in topology.ssh_hosts.items() if not spec.is_played}
+    specs = {name: spec for name, spec in topology.ssh_hosts.items() if not spec.is_emulated}
     looks: dict[str, tuple[list[Tool], list[Facility], Process]] = {}
     without_password: dict[str, str] = {}
     for name, spec in specs.items():
@@ -144,7 +144,7 @@ def look_at_hosts(topology: Topology, here: Host, passwords: Passwords) -> list[
             looks[name] = wanted, beyond, here.spawn(command)
     wait_until(lambda: all(process.poll() is not None for *_, process in looks.values()), _LOOK_S)
     return [
-        _looked(name, spec, *looks[name]) if name in looks else _not_reached(name, spec, without_password[name])
+        _checks_of(name, spec, *looks[name]) if name in looks else _not_reached(name, spec, without_password[name])
         for name, spec in specs.items()
     ]
 
@@ -163,7 +163,7 @@ def _not_reached(name: str, spec: SshSpec, why: str) -> HostChecks:
     return HostChecks(name, (HostCheck(f"{name} ({spec.address})", Status.MISSING, why, "", "a host of the topology"),))
 
 
-def _looked(
+def _checks_of(
     name: str, spec: SshSpec, wanted: Sequence[Tool], beyond: Sequence[Facility], process: Process
 ) -> HostChecks:
     """Return the checks of a host by the output of the remote script."""
@@ -240,5 +240,5 @@ def _is_there(tool: Tool, answers: Mapping[str, str]) -> bool:
 def check_hosts(topology: Topology) -> list[HostCheck]:
     """Return the checks of all SSH hosts of a topology, in order."""
     with passwords_for_now() as passwords:
-        found = look_at_hosts(topology, LocalHost("local", "doctor"), passwords)
+        found = checks_of_hosts(topology, LocalHost("local", "doctor"), passwords)
     return [check for host in found for check in host.checks]

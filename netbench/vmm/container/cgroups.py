@@ -91,12 +91,12 @@ class AddMemoryGroup(Change):
         writes = [f"echo {text} >{self.path}/{file}" for file, text in self._settings]
         return " && ".join([shlex.join(("mkdir", self.path)), *writes])
 
-    def found(self, look: MachineState) -> Self:
-        controller = find_memory_controller(look.host)
+    def with_former_state(self, state: MachineState) -> Self:
+        controller = find_memory_controller(state.host)
         change = replace(self, directory=controller.directory, version=controller.version)
-        if look.host.run(["test", "-e", change.path]).exit_code == 0:
+        if state.host.run(["test", "-e", change.path]).exit_code == 0:
             raise not_ours(f"the control group {change.path}")
-        is_off = change.version == 2 and "memory" not in look.host.read(_switch(change.directory)).split()
+        is_off = change.version == 2 and "memory" not in state.host.read(_switch(change.directory)).split()
         return replace(change, switched_on=is_off)
 
     def make(self, host: Host) -> None:
@@ -251,8 +251,8 @@ class AddGroups(Change):
         settings = (f"echo {text} >{file}" for file, text in self._settings(existing))
         return " && ".join([shlex.join(("mkdir", "-p", *made)), *settings])
 
-    def found(self, look: MachineState) -> Self:
-        existing = hierarchies(look.host)
+    def with_former_state(self, state: MachineState) -> Self:
+        existing = hierarchies(state.host)
         is_version_2 = not existing[0].controllers
         lacking = {*_WANTED[1:]}.difference(*(hierarchy.names for hierarchy in existing))
         if lacking and not is_version_2:
@@ -261,9 +261,9 @@ class AddGroups(Change):
             )
         paths = [hierarchy.directories(self.name)[0] for hierarchy in existing]
         for path in paths:
-            if look.host.run(["test", "-e", path]).exit_code == 0:
+            if state.host.run(["test", "-e", path]).exit_code == 0:
                 raise not_ours(f"the control group {path}")
-        enabled = look.host.read(_switch(existing[0].directory)).split() if is_version_2 else SWITCHED
+        enabled = state.host.read(_switch(existing[0].directory)).split() if is_version_2 else SWITCHED
         off = [name for name in SWITCHED if name not in enabled]
         return replace(self, paths=" ".join(paths), switched_on=" ".join(off))
 

@@ -165,7 +165,7 @@ class EsxiChange(Change):
     def command(self) -> str:
         return " && ".join(shlex.join(("govc", *words)) for words in self._commands)
 
-    def found(self, look: MachineState) -> Self:
+    def with_former_state(self, state: MachineState) -> Self:
         on_host(self.options, self._refuse)
         return self
 

@@ -229,8 +229,8 @@ class AddLibvirtDomain(Change):
         """A command that succeeds if no domain has that name."""
         return f"! {shlex.join(['virsh', '-c', self.uri, 'domuuid', self.name])}"
 
-    def found(self, look: MachineState) -> Self:
-        with closing(self._connection(look.host)) as libvirt:
+    def with_former_state(self, state: MachineState) -> Self:
+        with closing(self._connection(state.host)) as libvirt:
             if libvirt.has(self.name):
                 raise not_ours(f"the domain {self.name} at {self.uri}")
         return self

@@ -110,8 +110,8 @@ class AddContainer(OpenVzChange):
             self._container.command("set", "--onboot", "no", "--ram", memory, "--swap", "0", *settings, "--save"),
         ]
 
-    def found(self, look: MachineState) -> Self:
-        if self._container.status(look.host)[0]:
+    def with_former_state(self, state: MachineState) -> Self:
+        if self._container.status(state.host)[0]:
             raise not_ours(f"the container {self.ident}")
         return self
 
@@ -140,8 +140,8 @@ class StartContainer(OpenVzChange):
     def _commands(self) -> Sequence[Sequence[str]]:
         return [] if self.ran else [self._container.command("start")]
 
-    def found(self, look: MachineState) -> Self:
-        exists, runs = self._container.status(look.host)
+    def with_former_state(self, state: MachineState) -> Self:
+        exists, runs = self._container.status(state.host)
         if not exists:
             lister = "vzlist --all" if self.tool == "vzctl" else "prlctl list --all"
             raise TestbedError(f"there is no container {self.ident}: name one that `{lister}` lists")
@@ -172,8 +172,8 @@ class AddContainerNic(OpenVzChange):
             [*change, "--ifname", self.nic, "--mac_filter", "off"],
         ]
 
-    def found(self, look: MachineState) -> Self:
-        look.refuse_existing(None, self.nic)
+    def with_former_state(self, state: MachineState) -> Self:
+        state.refuse_existing(None, self.nic)
         return self
 
     def undo(self, host: Host) -> None:

@@ -113,9 +113,9 @@ class AddDomain(Change):
     def command(self) -> str:
         return f"cat >{shlex.quote(self.file)} <<'END'\n{self.config}END\n{shlex.join(self._create)}"
 
-    def found(self, look: MachineState) -> Self:
-        require_xl(look.host)
-        if listed(look.host, self.name):
+    def with_former_state(self, state: MachineState) -> Self:
+        require_xl(state.host)
+        if listed(state.host, self.name):
             raise not_ours(f"the domain {self.name}")
         return self
 
@@ -160,8 +160,8 @@ class PlaceVif(Change):
     def command(self) -> str:
         return " && ".join(map(shlex.join, self._commands(backend("DOMID", self.device, self.model))))
 
-    def found(self, look: MachineState) -> Self:
-        look.refuse_existing(self.netns, self.interface)
+    def with_former_state(self, state: MachineState) -> Self:
+        state.refuse_existing(self.netns, self.interface)
         return self
 
     def make(self, host: Host) -> None:
