@@ -95,16 +95,19 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
         *(_highest_loads(results) if results.searches else _throughput(results, groups)),
         *_neighbours(results, groups),
         *(() if results.searches else _loss(results, groups)),
-        *_places(results),
-        *_napi_policies(results),
-        *_unstable_maxima(results),
-        *_contradictions(results, groups),
     ]
-    if results.noise_floor is not None:
-        known.append(Finding("Noise", str(results.noise_floor), "results"))
+    # The first screen has room for few findings more.
     if found := caveats(results, groups):
         (lead, anchor), *others = found
         known.append(Finding("Caveats", lead, anchor, " ".join(text for text, _ in others)))
+    known += [
+        *_contradictions(results, groups),
+        *_places(results),
+        *_napi_policies(results),
+        *_unstable_maxima(results),
+    ]
+    if results.noise_floor is not None:
+        known.append(Finding("Noise", str(results.noise_floor), "results"))
     return tuple(known)
 
 

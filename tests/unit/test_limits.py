@@ -64,8 +64,8 @@ def at(load, received, *reasons, sent=None, scenario="dedicated", **more):
         ([*at(1000, 1000), *at("max", 900)], "the source"),  # slower without a rate to keep
         ([*at(1000, 1000), *at("max", 5000, sent=6000)], "the source: throughput still rises there"),
         ([*at(1000, 1000), *at("max", 2000, sent=6000)], ""),
-        ([*at(1000, 1000), *at("max", 5000, backpressure_s=0.3)], ""),
-        ([*at(1000, 1000), *at("max", 5000, backpressure_s=0.2)], "the source"),
+        ([*at(1000, 1000), *at("max", 5000, link_s=0.3)], ""),
+        ([*at(1000, 1000), *at("max", 5000, link_s=0.2)], "the source"),
     ],
 )
 def test_what_limited_a_maximum(trials, limited_by):

@@ -10,6 +10,11 @@ function choose(view) {
 function pick(list) {
   for (const part of every(`.picked[data-pick="${list.dataset.pick}"]`)) reveal(part, part.dataset.value === list.value);
 }
+function restore(list) {
+  const value = choices.get(list.dataset.pick);
+  if ([...list.options].some(option => option.value === value)) list.value = value;
+  pick(list);
+}
 async function reveal(part, shown) {
   part.hidden = !shown;
   if (!shown) return;
@@ -21,7 +26,7 @@ async function insertPacked(part) {
   if (!content) return;
   content.remove();
   part.insertAdjacentHTML("beforeend", await unpacked(content));
-  every("select[data-pick]", part).forEach(pick);
+  every("select[data-pick]", part).forEach(restore);
   every("table", part).forEach(makeSortable);
 }
 
@@ -70,7 +75,11 @@ document.addEventListener("toggle", async event => {
   await insertPacked(event.target);
   drawCharts(event.target);
 }, true);
-document.addEventListener("change", event => { if (event.target.matches("[data-pick]")) pick(event.target); });
+document.addEventListener("change", event => {
+  if (!event.target.matches("[data-pick]")) return;
+  pick(event.target);
+  choices.set(event.target.dataset.pick, event.target.value);
+});
 
 // A link leads to what is folded, too.
 function goTo(anchor) {
@@ -89,7 +98,7 @@ document.addEventListener("click", event => {
 });
 
 every("table").forEach(makeSortable);
-every("select[data-pick]").forEach(pick);
+every("select[data-pick]").forEach(restore);
 const views = every(".choice [data-view]").map(button => button.dataset.view);
 const chosen = choices.get("view");
 if (views.length) choose(views.includes(chosen) ? chosen : views[0]);
