@@ -21,8 +21,7 @@ from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.intervals import DifferenceOfMeans, RatioOfMeans
 from netbench.statistics.significance import ALPHA, Test
 
-# Smaller differences are not reported for any p: repetitions within a campaign are more alike than two campaigns, and
-# the error of the tester itself is of this size.
+# Smaller differences are never reported: they are within the tester's own error.
 LEAST_CHANGE = 0.001  # of the throughput
 LEAST_DIFFERENCE = 0.0001  # of the frames offered
 # Warnings that the host had other work while a campaign was measured.

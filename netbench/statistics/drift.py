@@ -4,12 +4,12 @@ All of it is computed from residuals: the throughput of a trial ÷ the mean of i
 can be combined. A UUT that forwards its whole offered load does not show its speed. Such cells count only if there are
 no others.
 
-Outliers among the repetitions of a cell. They are marked but stay part of every mean.
+This module also marks outliers among the repetitions of a cell. Means still include them.
 
 The rule is the modified z-score of Iglewicz and Hoaglin 1993, "How to Detect and Handle Outliers" (ASQC Basic
-References in Quality Control 16): 0.6745 × |x − median| ÷ MAD, where MAD is the median distance from the median. Their
-limit of 3.5 marks a repetition in 21 % of cells of five repetitions of normal noise, 15 % of nine and 10 % of twenty.
-That is too often to be meaningful. 1 % of such cells exceed the limits used here.
+References in Quality Control 16): 0.6745 × |x − median| ÷ MAD, where MAD is the median distance from the median. With
+normal noise, their limit of 3.5 gives false alarms in 21 % of cells of five repetitions, 15 % of nine and 10 % of
+twenty. The limits here give 1 %.
 """
 
 from bisect import bisect_right
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from netbench.statistics.trend import TimeSeries
 
 LEAST_DRIFT = 0.01  # of the throughput: a smaller drift is reported without a warning
-FEWEST_BOOTS = 5  # with fewer, no order is rarer than 5 % of all orders
+FEWEST_BOOTS = 5  # with fewer boots, no trend can reach p ≤ 5 %
 _KEEPS_UP = 0.99  # of the intended load: a cell that forwards more is not limited by its UUT
 _FIRST = 3  # the most trials of a boot that count as its first ones
 _LONG = 200  # trials of a boot
@@ -212,7 +212,7 @@ def _of_uut(uut: str, groups: Sequence[Group]) -> Steadiness:
     limited = [residual for residual in all_residuals if residual.limited] or all_residuals
     drift = _drift(limited)
     change = drift.change or 0.0
-    # Differences of boots and of first trials that drift alone explains are removed.
+    # Remove a significant drift before testing differences between boots and first trials.
     slope = change / drift.over_s if drift.p is not None and drift.p <= ALPHA and drift.over_s else 0.0
     level = [replace(residual, relative=residual.relative - slope * residual.apart_s) for residual in limited]
     return Steadiness(uut, all_residuals, drift, _boot_effects(level), _first_trials(level))
@@ -245,7 +245,7 @@ def _residuals(groups: Sequence[Group]) -> tuple[Residual, ...]:
 
 
 def _drift(residuals: Sequence[Residual]) -> Drift:
-    """Return the drift from pairs of trials of a cell: of different boots if there are enough, else of one boot."""
+    """Return the drift: between boots if at least FEWEST_BOOTS exist, otherwise between trials of the same boot."""
     from netbench.statistics.trend import trend, trend_over_boots  # noqa: PLC0415 - loads numpy
 
     if not residuals:
