@@ -42,7 +42,7 @@ class Goal:
 class Measured:
     """One trial: frames of all streams together, loads in frames/s of each stream.
 
-    Unsent frames count as lost if the UUT pushed back, so that they never pass for success. `limited_by`: why the
+    With backpressure by the UUT, unsent frames count as lost: they never pass for success. `limited_by`: why the
     tester could not offer the load; the trial then does not describe the UUT. `inconclusive`: a cause that may pass, so
     the trial is worth repeating; `limited_by` is the same cause. `failed`: how the UUT failed in the trial.
     `source_fault`: why `offered_fps` is no evidence of the rate of the sources. `attempts`: the runs of this trial.

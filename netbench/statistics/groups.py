@@ -219,12 +219,12 @@ class Group(Repetitions):
 
     @cached_property
     def is_overloaded(self) -> bool:
-        """Whether this load was too high for the UUT: more than 0.5 % was lost, or the link pushed back."""
+        """Whether this load was too high for the UUT: loss above 0.5 %, or backpressure by the link."""
         return self.is_saturated or (self.loss_ratio is not None and self.loss_ratio.mean > LOST)
 
     @property
     def is_saturated(self) -> bool:
-        """Whether the link pushed back in most of its valid trials."""
+        """Whether there was backpressure by the link in most of its valid trials."""
         return self.saturated > _MOST * len(self.valid)
 
     @property

@@ -50,8 +50,8 @@ def limit_of(best: Group, same: Sequence[Group]) -> LimitCause:
     """Return what limited a maximum.
 
     `same` are all groups that differ from it in load only. The UUT was the limit if the throughput no longer rises with
-    the load, or the link pushed back. Otherwise the load was: no higher one was requested, the source reached none, or
-    no higher one has enough valid trials.
+    the load, or there was backpressure by the link. Otherwise the load was: no higher one was requested, the source
+    reached none, or no higher one has enough valid trials.
     """
     higher = sorted((group for group in same if _height(group) > _height(best)), key=_height)
     counted = [best, *(group for group in higher if group.counts_as_maximum)]
