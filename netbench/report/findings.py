@@ -356,7 +356,7 @@ def _costs(
 
 
 def _alike(maximum: RelativeMaximum) -> tuple[str, int, FrameSize]:
-    """The neighbour and the frames, which are the same for maxima in one sentence."""
+    """Return the key by which maxima are grouped into one sentence."""
     return maximum.scenario, maximum.victim.sources, maximum.victim.frame_size
 
 
