@@ -2,7 +2,7 @@
 
 The threads of a source share a pacer; they call `next_block` one at a time, under a lock.
 
-Divides the time of a sending thread into backpressure of its link and time in which it could not run.
+`TimeSpent` measures how long a sending thread waited for its link, and how long it was not scheduled.
 
 In the system call that sends a frame, a thread may wait for room in the socket's buffer, which frames in the NIC's
 queue occupy. The receiving end of a veth pair may also run there (a softirq that runs before the call returns). Both
