@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep
-from netbench.model.profile import LOADS, MaximaSpec, Profile, ScheduleSpec
+from netbench.model.profile import MaximaSpec, Profile, ScheduleSpec
 from netbench.model.trial import TrialSpec
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.plan.schedule_factory import make_schedule
@@ -177,7 +177,7 @@ def fitted(plan: CampaignPlan, budget_s: float) -> CampaignPlan:
 def _coarser(profile: Profile) -> list[MaximaSpec]:
     """Return increasingly coarse searches for the maxima; none if they are not searched for."""
     spec = profile.maxima or MaximaSpec()
-    if spec.kind != MaximaSpec().kind or spec.kind == LOADS:
+    if spec.kind != MaximaSpec().kind:
         return []
     specs = []
     for sum_s in (1.0, 0.5, 0.2, _COARSE_S):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LEAST_DRIFT = 0.01  # of the throughput: a smaller drift is reported without a warning
 FEWEST_BOOTS = 5  # with fewer boots, no trend can reach p ≤ 5 %
-_KEEPS_UP = 0.99  # of the intended load: a cell that forwards more is not limited by its UUT
+_NOT_LIMITED_PART = 0.99  # of the intended load: a cell that forwards more is not limited by its UUT
 _FIRST = 3  # the most trials of a boot that count as its first ones
 _LONG = 200  # trials of a boot
 _DRAWN = 999
@@ -236,7 +236,7 @@ def _residuals(groups: Sequence[Group]) -> tuple[Residual, ...]:
         mean = fmean(fps for _, fps in known)
         centre_ns = sum(trial.started_ns for trial, _ in known) // len(known)
         intended = group.intended_fps
-        limited = intended is None or mean < _KEEPS_UP * intended
+        limited = intended is None or mean < _NOT_LIMITED_PART * intended
         residuals += [
             Residual(trial, cell, fps / mean - 1, (trial.started_ns - centre_ns) / 1e9, places[id(trial)], limited)
             for trial, fps in known
@@ -376,7 +376,7 @@ def _values(residuals: Iterable[Residual]) -> list[float]:
     return [residual.relative for residual in residuals]
 
 
-FEWEST = 5  # repetitions
+FEWEST_TO_MARK = 5  # repetitions
 LEAST_APART = 0.01  # of the median: less moves a mean of ten by less than the smallest reported change (0.1 %)
 _TO_SIGMA = 0.6745  # MAD ÷ standard deviation of a normal distribution
 # Modified z-score by the least number of repetitions. The largest score of a cell of normal noise exceeds it in 1 % of
@@ -418,9 +418,9 @@ class Outliers:
 
 
 def limit_of(repetitions: int) -> float:
-    """Return the modified z-score above which one of so many repetitions is marked; infinite below FEWEST."""
+    """Return the modified z-score above which one of so many repetitions is marked; infinite below FEWEST_TO_MARK."""
     sizes = list(_LIMITS)
-    return _LIMITS[sizes[bisect_right(sizes, repetitions) - 1]] if repetitions >= FEWEST else inf
+    return _LIMITS[sizes[bisect_right(sizes, repetitions) - 1]] if repetitions >= FEWEST_TO_MARK else inf
 
 
 def modified_z_scores(values: Sequence[float]) -> list[float]:
@@ -432,8 +432,8 @@ def modified_z_scores(values: Sequence[float]) -> list[float]:
 
 
 def outlying(values: Sequence[float]) -> list[bool]:
-    """Return for each repetition of a cell whether it is marked; none of fewer than FEWEST is."""
-    if len(values) < FEWEST:
+    """Return for each repetition of a cell whether it is marked; none of fewer than FEWEST_TO_MARK is."""
+    if len(values) < FEWEST_TO_MARK:
         return [False] * len(values)
     limit, middle = limit_of(len(values)), median(values)
     scored = zip(modified_z_scores(values), values, strict=True)
@@ -454,7 +454,7 @@ def outlier_marks(trials: Iterable[TrialResult]) -> dict[str, bool]:
     """Return whether each trial that could be marked is marked, by its key; makes a single pass, and keeps no trial.
 
     Left out are trials that are not valid, belong to a benchmark (RFC 2544), or have no throughput, and cells with
-    fewer than FEWEST such trials.
+    fewer than FEWEST_TO_MARK such trials.
     """
     known = [
         (key_of_cell(trial.spec), trial.spec.key, fps)
@@ -465,6 +465,6 @@ def outlier_marks(trials: Iterable[TrialResult]) -> dict[str, bool]:
     ]
     marks: dict[str, bool] = {}
     for cell in grouped(known, lambda entry: entry[0]).values():
-        if len(cell) >= FEWEST:
+        if len(cell) >= FEWEST_TO_MARK:
             marks |= zip((key for _, key, _ in cell), outlying([fps for _, _, fps in cell]), strict=True)
     return marks

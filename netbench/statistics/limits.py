@@ -191,7 +191,7 @@ def _height(group: Group) -> tuple[bool, float]:
 
 
 # Calibration is coarse: only a plateau below this part of its maximum contradicts it.
-_FAR_BELOW = 0.7
+_FAR_BELOW_CALIBRATION = 0.7
 # Larger frames cost at least as much as small ones. Only a rate of small frames below this part is a contradiction.
 _SLOWER = 0.9
 
@@ -228,7 +228,7 @@ def contradictory_maxima(
         scenario, fps = calibrated.get((group.uut, group.frame_size, group.sources), ("", 0.0))
         if group.is_lower_bound or group.scenario != scenario:
             continue  # a lower bound contradicts nothing
-        if _is_below(group.maximum_of_run_fps, Interval(fps, 0.0, 1), _FAR_BELOW):
+        if _is_below(group.maximum_of_run_fps, Interval(fps, 0.0, 1), _FAR_BELOW_CALIBRATION):
             text = (
                 f"{group.uut}, {group.scenario}: {_kfps(group)} is far below "
                 f"the {fps / 1e3:,.1f} kfps of the calibration"
