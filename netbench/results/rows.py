@@ -242,9 +242,7 @@ def _outlier_trials(group: Group) -> int | None:
 def _without_outliers(group: Group) -> float | None:
     outliers = outliers_of(group)
     if outliers is None:
-        return (
-            None if len(group.valid) < FEWEST_TO_MARK or group.throughput_mbps is None else group.throughput_mbps.mean
-        )
+        return group.throughput_mbps.mean if group.throughput_mbps and len(group.valid) >= FEWEST_TO_MARK else None
     return l1_mbps(outliers.mean_without, group.frame_size.mean_bytes)
 
 

@@ -181,8 +181,8 @@ class Difference:
         return self.loss.difference if abs(self.loss.difference) >= least else None
 
     @property
-    def excluded(self) -> float | None:
-        """The relative change of the throughput above which any can be excluded; None if the interval is unknown."""
+    def largest_change(self) -> float | None:
+        """The largest relative change that the interval still allows; None if the interval is unknown."""
         low, high = self.throughput.change_low, self.throughput.change_high
         return None if low is None or high is None else max(abs(low), abs(high))
 

@@ -113,8 +113,8 @@ class Drift(_Tested):
         return self.change
 
     @property
-    def excluded(self) -> float | None:
-        """The drift above which any can be excluded; None if the interval is unknown."""
+    def largest_change(self) -> float | None:
+        """The largest drift that the interval still allows; None if the interval is unknown."""
         return None if self.low is None or self.high is None else max(abs(self.low), abs(self.high))
 
 
