@@ -19,7 +19,7 @@ from netbench.model.virtualisation import Setting
 from netbench.statistics.change_interval import SideMean
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.intervals import DifferenceOfMeans, RatioOfMeans
-from netbench.statistics.significance import ALPHA, Test
+from netbench.statistics.significance import CorrectedResult, Test
 
 # Smaller differences are never reported: they are within the tester's own error.
 LEAST_CHANGE = 0.001  # of the throughput
@@ -128,17 +128,12 @@ class Campaign:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class Tested(CorrectedResult):
     """The p of a difference, raw and corrected for the number of tests; None if it cannot be tested."""
 
     test: Test
     p: float | None
     corrected: float | None = None
-
-    @property
-    def significant(self) -> bool:
-        """Whether chance causes such a difference in at most one of twenty comparisons of equal campaigns."""
-        return self.corrected is not None and self.corrected <= ALPHA
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.statistics.groups import Group, grouped, key_of_cell
-from netbench.statistics.significance import ALPHA, holm
+from netbench.statistics.significance import ALPHA, CorrectedResult, holm
 from netbench.statistics.totals import THROUGHPUT_FPS, TrialTotals
 
 if TYPE_CHECKING:
@@ -70,21 +70,15 @@ class Residual:
         return self.trial.boot
 
 
-class _Tested:
+class _Tested(CorrectedResult):
     """The result of a test; `corrected` is its p, corrected for the number of UUTs of the campaign."""
 
     __slots__ = ()
-    corrected: float | None
 
     @property
     def _size(self) -> float | None:
         """Its size as a part of the throughput; None if unknown."""
         raise NotImplementedError
-
-    @property
-    def significant(self) -> bool:
-        """Whether chance causes such a result in at most one of twenty steady campaigns."""
-        return self.corrected is not None and self.corrected <= ALPHA
 
     @property
     def is_large(self) -> bool:
