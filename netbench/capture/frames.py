@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netbench.model.traffic import PKTGEN_MAGIC
+
 # The snap length of a file without cut frames.
 NO_LIMIT = 2**32 - 1
 # The capture time of a frame whose record has none, or one that exceeds 64 bits.
 NO_TIME = -(2**63)
-PKTGEN_MAGIC = 0xBE9BE955
 INVALID_STAMP = -1  # the time stamp of a frame whose microseconds are a second or more
 LEAST_IP_BYTES, UDP_BYTES, PKTGEN_BYTES = 20, 8, 16
 IPV4 = 0x0800

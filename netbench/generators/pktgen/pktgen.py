@@ -10,7 +10,6 @@ from netbench.generators.base import Generator, Source, SourcePreference
 from netbench.generators.pktgen.control import Control, PktgenSender
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenDevice, realtime_offset_ns
 from netbench.generators.pktgen.parameters import (
-    NS_PER_S,
     PktGenOptions,
     delay_ns,
     device_settings,
@@ -22,7 +21,7 @@ from netbench.linux.proc import CpuTicks, SchedTimes, kernel_thread, parse_cpu_t
 from netbench.linux.requirements import IN_A_VM, Feature, Probes
 from netbench.model.frame_size import FrameSize
 from netbench.model.tester import Identity, options_text
-from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
+from netbench.model.traffic import NOTHING_SENT, NS_PER_S, Sent, Stamps, Traffic
 
 # `pktgen_clear_counters` in net/core/pktgen.c, which every start goes through.
 _FIRST_SEQUENCE = 1
