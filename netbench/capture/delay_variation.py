@@ -24,10 +24,9 @@ _MOST_WAITING = 1 << 13
 class Successors:
     """Pairs of frames with consecutive numbers, in any order of arrival, in constant memory.
 
-    Makes one value of each two frames with consecutive numbers that both arrive.
-
-    Frames that are not adjacent in a batch wait for each other, at most 8,192 at a time. Only the ends of runs wait,
-    not all frames, so this is far beyond the reordering of any path.
+    Combines each pair of consecutive frames that both arrived into one value. Frames that are not adjacent in a batch
+    wait for each other, at most 8,192 at a time. Only the ends of runs wait, not all frames, so this is far beyond the
+    reordering of any path.
     """
 
     def __init__(self, combine: Callable[[Values, Values], Values]) -> None:

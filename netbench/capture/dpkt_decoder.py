@@ -18,7 +18,6 @@ from netbench.capture.frames import (
     IPV4,
     LEAST_IP_BYTES,
     PKTGEN_BYTES,
-    PKTGEN_MAGIC,
     U8,
     U16,
     U32,
@@ -29,6 +28,7 @@ from netbench.capture.frames import (
     LinkHeader,
     Rows,
 )
+from netbench.model.traffic import PKTGEN_MAGIC
 
 _IPV6, _MPLS, _MPLS_MULTICAST, _PPPOE = 0x86DD, 0x8847, 0x8848, 0x8864
 _PROVIDER_BRIDGE = 0x88E7

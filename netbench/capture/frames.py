@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netbench.model.traffic import PKTGEN_MAGIC
+
 # The snap length of a file without cut frames.
 NO_LIMIT = 2**32 - 1
 # The capture time of a frame whose record has none, or one that exceeds 64 bits.
 NO_TIME = -(2**63)
-PKTGEN_MAGIC = 0xBE9BE955
 INVALID_STAMP = -1  # the time stamp of a frame whose microseconds are a second or more
 LEAST_IP_BYTES, UDP_BYTES, PKTGEN_BYTES = 20, 8, 16
 IPV4 = 0x0800
@@ -80,10 +81,10 @@ class FrameBatch(NamedTuple):
 
     `frames` has their first bytes, uint8 of shape (count, width). `captured` is the number of bytes of a frame in the
     file, one number for all or uint32 of shape (count,); further bytes of a row are not the frame's. `original` is the
-    length on the link in bytes, uint32 of shape (count,), of which `fcs_bytes` are FCS; it has stride 0 where it is one
-    number for all. `snap_length` is the length to which frames are cut, or NO_LIMIT. `times_ns` are capture times,
-    int64 of shape (count,), in nanoseconds since 1970, or NO_TIME. `interface` is an index of the reader's
-    `interfaces`.
+    length on the link in bytes, uint32 of shape (count,), of which `fcs_bytes` are FCS. If all frames have the same
+    length, the array may be one broadcast number (stride 0). `snap_length` is the length to which frames are cut, or
+    NO_LIMIT. `times_ns` are capture times, int64 of shape (count,), in nanoseconds since 1970, or NO_TIME. `interface`
+    is an index of the reader's `interfaces`.
     """
 
     link_type: int
@@ -168,15 +169,15 @@ class Rows(NamedTuple):
         every = np.arange(len(self.batch.frames))
         return Rows(self.batch, np.sort(np.concatenate([part.of(every) for part in parts])))
 
-    def only(self, place: int) -> "Rows":
-        """Return the frame at index `place` of these."""
-        return Rows(self.batch, np.array([place if self.chosen is None else self.chosen[place]]))
+    def only(self, index: int) -> "Rows":
+        """Return the frame at `index` of this selection."""
+        return Rows(self.batch, np.array([index if self.chosen is None else self.chosen[index]]))
 
-    def first_bytes(self, place: int) -> tuple[bytes, int]:
-        """Return the bytes in memory of the frame at index `place` of these, and the number of captured ones."""
-        index = place if self.chosen is None else int(self.chosen[place])
-        captured = self.batch.captured if isinstance(self.batch.captured, int) else int(self.batch.captured[index])
-        return self.batch.frames[index, :captured].tobytes(), captured
+    def first_bytes(self, index: int) -> tuple[bytes, int]:
+        """Return the frame's bytes in memory and its captured length. `index` indexes this selection."""
+        row = index if self.chosen is None else int(self.chosen[index])
+        captured = self.batch.captured if isinstance(self.batch.captured, int) else int(self.batch.captured[row])
+        return self.batch.frames[row, :captured].tobytes(), captured
 
     def none(self) -> "Rows":
         """Return an empty selection of the same batch."""
@@ -289,12 +290,12 @@ def field(rows: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> NDArray[Any
 
 
 def is_one_number(values: NDArray[Any]) -> bool:
-    """Return whether all elements, of shape (n,) with n > 0, are the same element in memory."""
+    """Return True if the array, of shape (n,) with n > 0, is one broadcast number (stride 0)."""
     return values.strides == (0,)
 
 
 def _as_it_lies(number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the native value of the bytes of a number in this byte order."""
+    """Return `number` encoded in the byte order of `dtype` and read back in native order."""
     return np.array(number, dtype).view(dtype.newbyteorder("="))
 
 

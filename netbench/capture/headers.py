@@ -17,7 +17,6 @@ from netbench.capture.frames import (
     LEAST_IP_BYTES,
     LINKS,
     PKTGEN_BYTES,
-    PKTGEN_MAGIC,
     U8,
     U16,
     U32,
@@ -34,6 +33,7 @@ from netbench.capture.frames import (
     link_name,
 )
 from netbench.model.frame_size import FCS_BYTES
+from netbench.model.traffic import PKTGEN_MAGIC
 
 # Link-local group addresses, which no bridge forwards (IEEE 802.1Q, table 8-1): these five bytes and one up to 0x0f.
 # Bridges, switches and other devices on a link use them to communicate. The last one is that of flush frames.

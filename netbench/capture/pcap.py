@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from netbench.capture.frames import NO_LIMIT, FrameBatch, field
 from netbench.model.frame_size import FCS_BYTES
+from netbench.model.traffic import NS_PER_S
 
 FILE_HEADER_BYTES = 24
 # magic -> (name, nanoseconds of one fraction, bytes of a record header)
@@ -31,7 +32,6 @@ PLAIN_HEADERS_BYTES, TUNNEL_HEADERS_BYTES = 112, 240
 # Written files are little-endian.
 _HEADER, _RECORD = Struct("<IHHiIII"), Struct("<IIII")
 _VERSION, _ETHERNET = (2, 4), 1
-_NS_PER_S = 1_000_000_000
 _US_PER_S = 1_000_000
 _EVIDENT_RECORDS = 50
 _NO_TIME = 1 << 62
@@ -223,7 +223,7 @@ class PcapReader(CaptureReader):
         )
         self._most_captured = max(_MAX_CAPTURED, snap_length if snap_length <= _MAX_SNAP_LENGTH else 0)
         self._gathered_bytes = self._header + headers_bytes
-        self._fractions = _NS_PER_S // self._fraction_ns
+        self._fractions = NS_PER_S // self._fraction_ns
         self._fcs_bytes = (link >> 28) * 2 if link & _FCS_KNOWN else 0
         self._word = np.dtype(order + "u4")
         self._length = Struct(order + "I")
@@ -241,7 +241,7 @@ class PcapReader(CaptureReader):
         """Counts of records that violate the format, so far."""
         # Of real fractions in nanoseconds, only one in a thousand is below a million.
         are_small = self._fraction_ns == 1 and self._largest_fraction < _US_PER_S
-        is_evident = self._stamped >= _EVIDENT_RECORDS and self._latest_ns - self._earliest_ns >= 2 * _NS_PER_S
+        is_evident = self._stamped >= _EVIDENT_RECORDS and self._latest_ns - self._earliest_ns >= 2 * NS_PER_S
         small = self._stamped if are_small and is_evident else 0
         return Oddities(self._wrong_lengths, self._invalid_fractions, small_fractions=small)
 
@@ -374,7 +374,7 @@ def write_pcap(path: Path, frames: Iterable[tuple[int, int, bytes]], snap_length
         file.write(_HEADER.pack(0xA1B23C4D, *_VERSION, 0, 0, _MAX_CAPTURED, _ETHERNET))
         for at_ns, length, data in frames:
             kept = data[: min(length, snap_length)]
-            seconds, ns = divmod(at_ns, _NS_PER_S)
+            seconds, ns = divmod(at_ns, NS_PER_S)
             file.write(_RECORD.pack(seconds, ns, len(kept), length) + kept)
 
 

@@ -28,6 +28,7 @@ from netbench.capture.pcap import (
     is_wrong_length,
     leading,
 )
+from netbench.model.traffic import NS_PER_S
 
 # The placeholder link type of frames whose interface the file does not describe.
 NO_LINK_TYPE = -1
@@ -54,9 +55,8 @@ _MICROSECONDS = 6
 _WALK_BLOCKS, _DECODED_BLOCKS = 8192, 8192
 _SHORTEST_RUN = 256
 
-_NS_PER_S = 1_000_000_000
 # Times that fit in 64 bits of nanoseconds, also after subtraction of a frame's time stamp: the years 1900 to 2262.
-_EARLIEST_NS, _LATEST_NS = -2_200_000_000 * _NS_PER_S, 9_223_372_035 * _NS_PER_S
+_EARLIEST_NS, _LATEST_NS = -2_200_000_000 * NS_PER_S, 9_223_372_035 * NS_PER_S
 _YEAR_10000_S = 253_402_300_800
 
 
@@ -86,7 +86,7 @@ class _DescribedInterface(NamedTuple):
         """Return a time stamp as nanoseconds since 1970, rounded down; NO_TIME beyond 64 bits."""
         if ticks // self.units > _YEAR_10000_S:  # written as a signed number
             ticks -= 2**64 if ticks >= 2**63 else 0
-        time_ns = self.offset_s * _NS_PER_S + ticks * _NS_PER_S // self.units
+        time_ns = self.offset_s * NS_PER_S + ticks * NS_PER_S // self.units
         return time_ns if _EARLIEST_NS <= time_ns < _LATEST_NS else NO_TIME
 
 
@@ -207,7 +207,7 @@ class PcapngReader(CaptureReader):
         units = (2 if resolution & 0x80 else 10) ** (resolution & 0x7F)
         offset = options.get(dpkt_pcapng.PCAPNG_OPT_IF_TSOFFSET, b"")
         (fcs,) = options.get(dpkt_pcapng.PCAPNG_OPT_IF_FCSLEN, b"")[:1] or (0,)
-        index = self._index(_printable(name), header.linktype, header.snaplen, _NS_PER_S / units)
+        index = self._index(_printable(name), header.linktype, header.snaplen, NS_PER_S / units)
         if index is None:
             self._section.append(self._not_described(0))
             return
@@ -320,14 +320,14 @@ class PcapngReader(CaptureReader):
 
     def _times_of_plain(self, heads: NDArray[np.uint8], interface: _DescribedInterface) -> NDArray[np.int64] | None:
         """Return the times of blocks with these heads; None if they are in another unit or beyond 64 bits."""
-        unit_ns, rest = divmod(_NS_PER_S, interface.units)
+        unit_ns, rest = divmod(NS_PER_S, interface.units)
         ticks: NDArray[np.int64] = field(heads, self._word, _HIGH_AT).astype(np.int64)
         ticks <<= 32
         ticks |= field(heads, self._word, _LOW_AT)
         bounds = int(ticks.min()), int(ticks.max())
         if rest or bounds[0] < 0 or any(interface.time_ns(tick) == NO_TIME for tick in bounds):
             return None
-        return ticks * unit_ns + interface.offset_s * _NS_PER_S
+        return ticks * unit_ns + interface.offset_s * NS_PER_S
 
     def _decoded(self) -> tuple[list[FrameBatch], int]:
         """Return the frames of packet blocks, decoded one by one, and their bytes; the first block is complete."""

@@ -250,7 +250,7 @@ def compare(
             metavar="PERCENT",
             min=0,
             max=100,
-            help="Exit with 0 where a regression above this is excluded, 1 where one is shown, 5 if inconclusive.",
+            help="Exit code: 0 no regression above this, 1 regression, 5 inconclusive.",
         ),
     ] = None,
     form: Annotated[ComparisonFormat, typer.Option("--format", help="The output format.")] = ComparisonFormat.TEXT,
@@ -351,7 +351,7 @@ def selftest(
     from netbench.signals import stopping_on_signals
 
     testbed = load_topology(find(TOPOLOGIES, topology or usual_topology()), option_models(UUTS))
-    testbed = testbed.on(testbed.places[0])  # if UUTs are on VMs as well: the testbed of the first place
+    testbed = testbed.on(testbed.places[0])  # if UUTs are on several machines, test the first only
     # Any profile will do: only its generator and sink are used.
     settings = [f"generator={generator}", *([f"sink={sink}"] if sink is not None else [])]
     tester = load_profile(find(PROFILES, "quick"), profile_kinds(), settings)
@@ -391,7 +391,7 @@ def doctor(
 @app.command("list")
 def list_(
     uuts: Annotated[
-        bool, typer.Option("--uuts", help="Only UUTs: what each kind supports, and how real it is on this machine.")
+        bool, typer.Option("--uuts", help="Only UUTs: what each kind supports, and whether it is emulated here.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -63,7 +63,7 @@ def _summary(kind: type[object]) -> str:
 
 
 def uut_listing(width: int) -> str:
-    """Return for each kind of UUT its features, how real it is on this machine, and the command that changes that."""
+    """Return for each kind of UUT its features, whether it is emulated here, and the command that changes that."""
     return "\n\n".join("\n".join(_platform_lines(*judged, width)) for judged in judge_platforms())
 
 

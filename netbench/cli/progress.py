@@ -296,8 +296,8 @@ _M_ARENA_MAX = -8  # malloc.h
 def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], object], *, strict: bool) -> None:
     """Run a campaign with progress on the console, then print the tables and write the report.
 
-    `strict`: raise typer.Exit(1) if trials stayed invalid. Searches try loads that the tester cannot send, so for them
-    only a search without a result counts.
+    `strict`: raise typer.Exit(1) if trials stayed invalid. A search may contain invalid trials, so it fails only if it
+    has no result.
     A campaign that is stopped, or whose testbed breaks, prints the tables of the trials so far, and how to resume it.
     """
     with suppress(AttributeError):  # a C library that is not glibc

@@ -1,6 +1,6 @@
 """Topologies and profiles from YAML, with overrides; every problem is reported with file, line, field and value.
 
-Two versions of the same UUTs in one topology, so that one campaign measures them in turn.
+`with_base_versions` adds a second version of each UUT for `run --against`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from netbench.model.frame_size import FCS_BYTES
-from netbench.model.traffic import Traffic
-
-PKTGEN_MAGIC = 0xBE9BE955
+from netbench.model.traffic import PKTGEN_MAGIC, Traffic
 
 _DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
 _FLOW_PORTS = range(1024, 65536)

@@ -27,7 +27,7 @@ _CATCH_UP, _CATCH_UP_FPS = 1.5, 100_000
 # Every queue has room for the burst that follows.
 _AT_ONCE_FRAMES, _LEAST_AT_ONCE_S, _MOST_AT_ONCE_S = 128, 25e-6, 250e-6
 # A pause between two sends is normal up to this multiple of the mean pause.
-_USUAL_SCATTER = 10
+USUAL_SCATTER = 10
 # A sleeping thread wakes up late, by the timer slack (50 µs, prctl(2)) and the scheduling latency.
 _SPIN_NS = 200_000
 
@@ -144,4 +144,4 @@ def pause_beyond_usual_ns(longest_ns: int, elapsed_ns: int, pauses: int) -> int:
     """
     if pauses < 2:
         return 0
-    return max(0, longest_ns - _USUAL_SCATTER * (elapsed_ns - longest_ns) // (pauses - 1))
+    return max(0, longest_ns - USUAL_SCATTER * (elapsed_ns - longest_ns) // (pauses - 1))

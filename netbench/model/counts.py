@@ -11,6 +11,8 @@ from netbench.model.received import Received
 from netbench.model.traffic import Sent
 from netbench.model.units import l1_bits, l2_bits
 
+USUAL_QUEUE = 1000  # frames: the default queue of a NIC or a tap in Linux (txqueuelen)
+
 
 @dataclass(frozen=True, slots=True)
 class PointCount:

@@ -36,6 +36,11 @@ KeyPath = tuple[str | int, ...]  # of keys and indices in a document
 LOCATED = "located"  # the type of errors whose message has its subject, and needs neither field nor value
 
 
+def as_kind(value: object) -> object:
+    """Return `{"kind": value}` for the name of a kind without options; other values unchanged."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
 def located_error(path: KeyPath, message: str, value: object = None, kind: str = LOCATED) -> ValidationError:
     """Return an error of the value at a path below the one that is being validated."""
     error = PydanticCustomError(kind, "{message}", {"message": message})

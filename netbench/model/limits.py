@@ -7,6 +7,9 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer
 
+# A load with more loss than this exceeds what the UUT can forward.
+OVERLOAD_LOSS_RATIO = 0.005
+
 
 class LimitKind(Enum):
     """The kinds of limits of a maximum; results and reports show the value."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from netbench.errors import KeyedError
-from netbench.model.fields import FrameSizeField, Mebibytes, Name, Percent, ProfileLoadField, Seconds, listed
+from netbench.model.fields import FrameSizeField, Mebibytes, Name, Percent, ProfileLoadField, Seconds, as_kind, listed
 from netbench.model.frame_size import FrameSize
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Off, Scenario, expanded
 from netbench.model.units import LoadKind
@@ -40,10 +40,6 @@ def _distinct_sizes(sizes: tuple[FrameSize, ...]) -> tuple[FrameSize, ...]:
 def _differently_named(scenarios: tuple[Scenario, ...]) -> tuple[Scenario, ...]:
     _distinct(tuple(scenario.name for scenario in scenarios))
     return scenarios
-
-
-def _kind(value: object) -> object:
-    return {"kind": value} if isinstance(value, str) else value
 
 
 def _warm_up_trials(value: object) -> object:
@@ -178,13 +174,13 @@ class Profile(BaseModel):
     """Captures to keep. With `none` they are counted live and never stored."""
     captures_limit: Mebibytes = 10 * 1024
     """Largest total size of kept captures. Afterwards none is kept (event `captures-full`)."""
-    generator: Annotated[GeneratorSpec, BeforeValidator(_kind)] = GeneratorSpec()
+    generator: Annotated[GeneratorSpec, BeforeValidator(as_kind)] = GeneratorSpec()
     """What sends: a kind, or `{kind: …}` with its options."""
-    sink: Annotated[SinkSpec, BeforeValidator(_kind)] = SinkSpec()
+    sink: Annotated[SinkSpec, BeforeValidator(as_kind)] = SinkSpec()
     """What receives: a kind, or `{kind: …}` with its options."""
-    schedule: Annotated[ScheduleSpec, BeforeValidator(_kind)] = ScheduleSpec()
+    schedule: Annotated[ScheduleSpec, BeforeValidator(as_kind)] = ScheduleSpec()
     """What selects the next trial: `plan` (the lists of the profile), or `search` with its options."""
-    maxima: Annotated[MaximaSpec, BeforeValidator(_kind)] | None = None  # as of MaximaSpec()
+    maxima: Annotated[MaximaSpec, BeforeValidator(as_kind)] | None = None  # as of MaximaSpec()
     """Search for the maxima that loads are a share of, with its options; or `loads`: the plateau of all loads."""
 
     def scenario(self, name: str) -> Scenario:

@@ -207,8 +207,8 @@ class SearchResult:
     """The bounds of one goal, of one UUT in one scenario with these streams and frame size.
 
     Rates are in frames/s of each stream. `lower_fps` is the highest offered load at which the goal was met, below every
-    load at which it was not. `upper_fps` is the lowest intended load at which it was not met: if a link pushes back,
-    only its capacity is offered.
+    load at which it was not. `upper_fps` is the lowest intended load at which it was not met: with backpressure by a
+    link, only its capacity is offered.
     `throughput_fps` is the throughput at the lower bound, if it is below the load: the conditional throughput of
     RFC 9971, with the offered load. None: there is none so far. `trials` and `seconds` of traffic are those of the
     whole search, which may have had other goals. `width` is the allowed distance of the bounds at the end, as a ratio

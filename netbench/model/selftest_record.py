@@ -36,9 +36,9 @@ class Ceilings:
     def fps(self, sources: int, frame_size: FrameSize) -> float | None:
         """Return the ceiling of each of so many sources at this frame size, frames/s; None when it is unknown.
 
-        Between two measured sizes, the time per frame grows linearly with its size: a part for the frame, a part for
-        each byte. Therefore a mix counts as frames of its mean size. Between two numbers of sources, the ceiling itself
-        changes linearly. Outside the measured range, the nearest measured ceiling applies.
+        Between two measured sizes, the time per frame is interpolated linearly. Therefore a mix counts as frames of its
+        mean size. Between two numbers of sources, the ceiling itself is interpolated linearly. Outside the measured
+        range, the nearest measured ceiling applies.
         """
         known = list(self._by_sources)
         if not known:

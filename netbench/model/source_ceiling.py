@@ -15,7 +15,7 @@ SAMPLE_S = 0.2
 # A source that did not send for longer than this ratio of a sample was stopped: the sample does not count.
 MAY_BE_STOPPED_PART = 0.05
 # A ceiling below this ratio of the rate of the same source elsewhere is not a limit of the source.
-FAR_BELOW = 0.8
+FAR_BELOW_SOURCE_RATE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class SourceCeiling:
     def far_below(self) -> CeilingComparison | None:
         """The highest rate of the same source elsewhere, if this ceiling is far below it."""
         highest = max(self.compared_with, key=lambda comparison: comparison.fps, default=None)
-        return highest if highest and self.fps < FAR_BELOW * highest.fps else None
+        return highest if highest and self.fps < FAR_BELOW_SOURCE_RATE * highest.fps else None
 
     @property
     def doubt(self) -> str:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from netbench.model.frame_size import FrameSize
 
+NS_PER_S = 1_000_000_000
+PKTGEN_MAGIC = 0xBE9BE955  # of the kernel's packet generator: the first field of its header
 # How a UUT receives frames from a veth pair: within the sender's system call, or from a ring, by its own thread.
 Receive = Literal["inline", "napi"]
 # Scheduling policies of Linux, sched(7); `other` is the default of every thread.

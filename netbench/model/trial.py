@@ -250,7 +250,7 @@ class TrialResult:
 
     @property
     def saturated(self) -> frozenset[str]:
-        """The streams, of any guest, whose link pushed back so that less was offered than intended."""
+        """The streams, of any guest, of which backpressure by the link reduced the offered load."""
         return frozenset(reason.stream for reason in self.reasons if reason.kind is ReasonKind.SATURATED)
 
     @property

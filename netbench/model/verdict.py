@@ -15,8 +15,8 @@ class Verdict(Enum):
 class ReasonKind(Enum):
     """A remark about a trial, mostly why it is not simply valid. The value is what results and reports show.
 
-    A saturated trial is valid at its offered load, which is below the intended one because the link pushed back. A
-    trial whose load is a share of a lower bound, or less than its share, is also valid at its offered load.
+    A saturated trial is valid at its offered load, which backpressure by the link keeps below the intended one. A trial
+    whose load is a share of a lower bound, or less than its share, is also valid at its offered load.
     """
 
     SATURATED = "saturated"

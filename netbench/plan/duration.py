@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep
-from netbench.model.profile import LOADS, MaximaSpec, Profile, ScheduleSpec
+from netbench.model.profile import MaximaSpec, Profile, ScheduleSpec
 from netbench.model.trial import TrialSpec
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.plan.schedule_factory import make_schedule
@@ -96,7 +96,7 @@ class TimeLeft:
             _, before_s, own_s = self._planned[trial.key]
             self._forget(trial.key)
             cell = self._paces[trial.uut, _cell(trial)]
-            if before_s:  # only similar trials show how much of it was the trial itself
+            if before_s:  # the measured time includes the start: estimate the trial's part from similar trials
                 usual_s = min(measured_s, own_s * cell.factor(self._paces[trial.uut, ""].factor(1.0, own_s), own_s))
                 self._paces[trial.uut, _BRING_UP].add(measured_s - usual_s, before_s)
             else:
@@ -135,7 +135,7 @@ _CALIBRATION_PART = 1 / 3  # of the budget, at most
 _USED_PART = 0.9  # the estimate may be too low
 _SHORTEST_S = 0.2  # of a trial
 _SHORTER = 0.7  # factor by which trials become shorter in each step
-# Calibration trials and sums as short as this give a coarse maximum: higher loads show it exactly.
+# Durations this short find the maximum only roughly. The later trials at higher loads measure it exactly.
 _COARSE_S, _COARSE_WIDTH = 0.1, "5%"
 
 
@@ -177,7 +177,7 @@ def fitted(plan: CampaignPlan, budget_s: float) -> CampaignPlan:
 def _coarser(profile: Profile) -> list[MaximaSpec]:
     """Return increasingly coarse searches for the maxima; none if they are not searched for."""
     spec = profile.maxima or MaximaSpec()
-    if spec.kind != MaximaSpec().kind or spec.kind == LOADS:
+    if spec.kind != MaximaSpec().kind:
         return []
     specs = []
     for sum_s in (1.0, 0.5, 0.2, _COARSE_S):

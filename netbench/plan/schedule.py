@@ -1,6 +1,6 @@
 """The interface that selects the next trial of a campaign, from a fixed list or from the results so far.
 
-Its plan has the estimated costs of trials, in time.
+`CampaignPlan` lists what to measure. `Costs` estimates how long trials and starts take.
 """
 
 from abc import ABC, abstractmethod

@@ -13,9 +13,9 @@ from netbench.model.topology import Topology
 from netbench.model.trial import TrialSpec
 from netbench.model.units import Load
 
-FEWEST = 2  # a single trial shows nothing
+FEWEST_WARM_UP_TRIALS = 2  # a single trial shows nothing
 MOST = 10  # trials by the rule
-LEAST_CHANGE = 0.001  # of the throughput: a smaller change counts as none
+LEAST_WARM_UP_CHANGE = 0.001  # of the throughput: a smaller change counts as none
 # Average number of trials by the rule for a steady UUT: the nth of n values exceeds all others in 2 of n cases.
 USUAL = 4
 
@@ -32,10 +32,10 @@ def is_enough(configured: int | Literal["auto"] | None, throughputs: Sequence[fl
     known = [fps for fps in throughputs if fps is not None]
     if len(throughputs) >= MOST:
         return True
-    if len(known) < FEWEST or throughputs[-1] is None:
+    if len(known) < FEWEST_WARM_UP_TRIALS or throughputs[-1] is None:
         return False
     *before, last = known
-    return min(before) * (1 - LEAST_CHANGE) <= last <= max(before) * (1 + LEAST_CHANGE)
+    return min(before) * (1 - LEAST_WARM_UP_CHANGE) <= last <= max(before) * (1 + LEAST_WARM_UP_CHANGE)
 
 
 def expected_number(configured: int | Literal["auto"] | None) -> int:

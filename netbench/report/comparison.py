@@ -183,14 +183,14 @@ def change_words(difference: Difference) -> str:
     if difference.change is None and difference.throughput_test.p is not None:
         if is_too_noisy(difference):
             return f"too noisy to tell ({measured} measured)"
-        if difference.excluded is not None:
-            return f"none above {_limit(max(difference.excluded, LEAST_CHANGE))} %"
+        if difference.largest_change is not None:
+            return f"none above {_limit(max(difference.largest_change, LEAST_CHANGE))} %"
     return f"{measured} ({change_limits(throughput) or UNKNOWN})"
 
 
 def is_too_noisy(difference: Difference) -> bool:
     """Whether the measurement excludes not even half or twice the throughput."""
-    is_wide = difference.excluded is not None and difference.excluded >= 1
+    is_wide = difference.largest_change is not None and difference.largest_change >= 1
     return is_wide or difference.throughput.unknown in (Unknown.BASE_MAY_BE_ZERO, Unknown.TOO_FEW)
 
 
@@ -199,7 +199,7 @@ def search_words(difference: SearchDifference) -> str:
     if difference.doubt:
         return "inconclusive"
     if difference.change is None:
-        return UNKNOWN if difference.excluded is None else f"none above {_limit(difference.excluded)} %"
+        return UNKNOWN if difference.largest_change is None else f"none above {_limit(difference.largest_change)} %"
     unknown = inf in (difference.base.high, difference.new.high) or 0 in (difference.base.low, difference.new.low)
     return f"at least {change(difference.change)}" if unknown else change(difference.change)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_size import FrameSize
+from netbench.model.limits import OVERLOAD_LOSS_RATIO
 from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.traffic import NAPI_POLICY
@@ -35,7 +36,7 @@ from netbench.report.formats import (
 )
 from netbench.report.styles import label
 from netbench.report.tables.searches import bounds_text, remark
-from netbench.statistics.groups import LOST, Group, best_groups, group_trials, grouped
+from netbench.statistics.groups import Group, best_groups, group_trials, grouped
 from netbench.statistics.interference import CountedLoads, RelativeMaximum, compared, counted_loads, relative_maxima
 from netbench.statistics.intervals import Interval
 from netbench.statistics.limits import contradictory_maxima, maximum_of, with_limits, would_not_take_more
@@ -231,12 +232,12 @@ def _loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
         judged.append(group)
         if first is None:
             never[name] = _offered(group)
-        elif (loss := group.loss_ratio) is not None and loss.mean > LOST:
+        elif (loss := group.loss_ratio) is not None and loss.mean > OVERLOAD_LOSS_RATIO:
             between = f"between {mbps(_offered(loads[first - 1]))} and {offered}" if first else f"at {offered} or less"
             onsets.append((_offered(group), f"{name} {between} ({_loss_text(loss)} at {offered})"))
         else:
             backpressure.append(f"{name} {offered}")
-    limit = f"{100 * LOST:g} %"
+    limit = f"{100 * OVERLOAD_LOSS_RATIO:g} %"
     parts = []
     if onsets:
         texts = [text for _, text in sorted(onsets, key=lambda onset: -onset[0])]  # highest load first
@@ -359,7 +360,7 @@ def _costs(
 
 
 def _alike(maximum: RelativeMaximum) -> tuple[str, int, FrameSize]:
-    """The neighbour and the frames, which are the same for maxima in one sentence."""
+    """Return the key by which maxima are grouped into one sentence."""
     return maximum.scenario, maximum.victim.sources, maximum.victim.frame_size
 
 

@@ -37,7 +37,7 @@ from netbench.report.tables.tester import UNKNOWN_SETTING, Environment, identity
 from netbench.report.tables.verdicts import reasons_against, reasons_by_kind, reasons_of_discarded
 from netbench.results.manifest import IDENTITIES, SELFTEST
 from netbench.statistics.delay_and_order import order_refusals, refusals
-from netbench.statistics.drift import FEWEST, outliers_of
+from netbench.statistics.drift import FEWEST_TO_MARK, outliers_of
 from netbench.statistics.groups import grouped
 from netbench.statistics.interference import RelativeMaximum
 from netbench.statistics.lost_frames import paper_finding
@@ -281,14 +281,14 @@ def _stability(model: ReportModel) -> Sections:
     tables, outliers = tables_of("stability", model), tables_of("outliers", model)
     blocks: list[Block] = []
     if tables:
-        large = sum(len(group.valid) >= FEWEST for group in model.groups)
+        large = sum(len(group.valid) >= FEWEST_TO_MARK for group in model.groups)
         marked = sum(len(cell.marked) for group in model.groups if (cell := outliers_of(group)))
         text = sentence(
             "notes.outliers" if large else "notes.no_outlier_test",
             trials=count(marked, "valid trial"),
             cells=count(sum(len(table.rows) for table in outliers), "cell"),
             large=f"{large:,}",
-            fewest=FEWEST,
+            fewest=FEWEST_TO_MARK,
         )
         blocks += [*_figure("steadiness", model), *tables, *_notes("overload_only", "drift_method", "boots_method")]
         blocks += [Heading("Outliers"), Note(text), *(table.folded("cell") for table in outliers)]

@@ -15,7 +15,7 @@ def drift_words(drift: Drift) -> str:
     if drift.change is None:
         return f"unknown: {drift.unknown}"
     if not drift.significant:
-        return "unknown: too few repetitions" if drift.excluded is None else _none_above(drift.excluded)
+        return "unknown: too few repetitions" if drift.largest_change is None else _none_above(drift.largest_change)
     known = drift.low is not None and drift.high is not None
     limits = f"{change(drift.low).removesuffix(' %')} … {change(drift.high)}" if known else UNKNOWN
     return f"{change(drift.change)} ({limits})"
@@ -23,10 +23,10 @@ def drift_words(drift: Drift) -> str:
 
 def drift_an_hour_words(drift: Drift) -> str:
     """The drift per hour; empty for campaigns shorter than half an hour."""
-    if drift.change is None or drift.excluded is None or drift.over_s < _AN_HOUR_FROM_S:
+    if drift.change is None or drift.largest_change is None or drift.over_s < _AN_HOUR_FROM_S:
         return ""
     part = 3600 / drift.over_s
-    return change(drift.change * part) if drift.significant else _none_above(drift.excluded * part)
+    return change(drift.change * part) if drift.significant else _none_above(drift.largest_change * part)
 
 
 def boots_words(boots: BootEffects | None) -> str:

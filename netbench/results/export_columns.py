@@ -18,7 +18,7 @@ from netbench.model.tester import Role, StreamEnds
 from netbench.model.trial import GuestResult, GuestTask, TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason
-from netbench.statistics.drift import FEWEST, outlier_marks, outliers_of
+from netbench.statistics.drift import FEWEST_TO_MARK, outlier_marks, outliers_of
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.limits import with_limits
 from netbench.statistics.totals import LOAD, Mbps, cpu_of_victim, observed_s
@@ -233,7 +233,7 @@ def _one_size(size: FrameSize | None) -> int | None:
 
 
 def _outlier_trials(group: Group) -> int | None:
-    if len(group.valid) < FEWEST:
+    if len(group.valid) < FEWEST_TO_MARK:
         return None
     outliers = outliers_of(group)
     return len(outliers.marked) if outliers else 0
@@ -242,7 +242,7 @@ def _outlier_trials(group: Group) -> int | None:
 def _without_outliers(group: Group) -> float | None:
     outliers = outliers_of(group)
     if outliers is None:
-        return None if len(group.valid) < FEWEST or group.throughput_mbps is None else group.throughput_mbps.mean
+        return group.throughput_mbps.mean if group.throughput_mbps and len(group.valid) >= FEWEST_TO_MARK else None
     return l1_mbps(outliers.mean_without, group.frame_size.mean_bytes)
 
 

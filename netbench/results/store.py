@@ -1,9 +1,7 @@
 """The store: one SQLite file per campaign, one transaction and one JSON document per trial, raw counts as integers.
 
-The counters of trials, stored separately: they are most of the data of a trial, and few readers need them.
-
-The names and points of counters are the same in most trials: each such list is stored once. Each trial stores only
-the growth of its counters.
+Counters are stored separately from the documents of trials, because they are large and rarely read. Their names and
+points are the same in most trials: each such list is stored once. Each trial stores only the growth of its counters.
 """
 
 import resource
@@ -301,9 +299,9 @@ class Store(Mapping[str, TrialResult]):
                     raise ValueError(f"trial {key}: {first_problem(error)}") from error
 
     def added_up(self) -> Iterator[tuple[TrialResult, int]]:
-        """Yield one trial for all trials of a UUT and verdict that have the same counters, and their number.
+        """Yield one trial per group of trials with the same UUT, verdict and counters, and the size of the group.
 
-        It is the first of these trials, with the sums of their counters. UsageError as in `trials`.
+        It is the first trial of the group, with the sums of their counters. UsageError as in `trials`.
         """
         query = "SELECT key, uut || ' ' || verdict || ' ' || counted, growths FROM trials ORDER BY plan_index"
         with self._reading() as db:

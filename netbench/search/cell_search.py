@@ -12,7 +12,7 @@ from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.search import LoadedDelay, SearchedStream, SearchResult, SearchState
 from netbench.model.source_ceiling import (
-    FAR_BELOW,
+    FAR_BELOW_SOURCE_RATE,
     SAMPLE_S,
     CeilingComparison,
     CeilingSample,
@@ -452,7 +452,7 @@ class CellSearch:
             return LimitCause(LimitKind.REQUESTED_LOAD)
         highest, ceiling = self._highest or 0.0, self.ceiling
         doubt = ceiling.doubt if ceiling else ""
-        if ceiling and not doubt and highest < FAR_BELOW * (ceiling.paced_fps or ceiling.fps * _PACED_PART):
+        if ceiling and not doubt and highest < FAR_BELOW_SOURCE_RATE * (ceiling.paced_fps or ceiling.fps * _PACED_PART):
             doubt = f"without a rate to keep it offers {ceiling.fps:,.0f} frames/s"
         return LimitCause(LimitKind.SOURCE, paced_fps=highest, doubt=doubt)
 

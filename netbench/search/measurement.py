@@ -9,7 +9,7 @@ from math import ceil, inf
 from statistics import fmean
 from typing import TypeVar
 
-from netbench.model.counts import StreamCounts
+from netbench.model.counts import USUAL_QUEUE, StreamCounts
 from netbench.model.search import SearchedStream, SearchResult, SearchState
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
@@ -225,8 +225,6 @@ def _first(result: TrialResult, kinds: frozenset[ReasonKind]) -> str:
     return next((str(reason) for reason in result.reasons if reason.kind in kinds), "")
 
 
-# The default queue of a NIC or a tap in Linux (txqueuelen), in frames.
-_USUAL_QUEUE = 1000
 # A queue is detected if at least this part of the frames above the limit arrived after the end of sending.
 _SEEN_PART = 0.5
 # The UUT is unstable if at least this part of the trials at a load, and two of them, contradict the bounds.
@@ -279,7 +277,7 @@ def above_upper(trials: Sequence[Measured], goal: Goal, width: float, bounds: Bo
             part = trial.duration_s / longest_s if longest_s else inf
             excess = (trial.load_fps - upper) * trial.duration_s
             queued = excess / (1 - part) if part < 1 else inf
-            if queued > _USUAL_QUEUE and trial.buffered < _SEEN_PART * excess:
+            if queued > USUAL_QUEUE and trial.buffered < _SEEN_PART * excess:
                 contrary.append(trial)
     return contrary
 

@@ -7,11 +7,11 @@ from math import ceil, inf, log2
 from statistics import fmean
 
 from netbench.model.distributions import Spread
+from netbench.model.limits import OVERLOAD_LOSS_RATIO
 from netbench.model.search import SearchedStream
 
 STEP = 0.1  # of the highest load, at most (RFC 2544, section 26.3: "a maximum granularity of 10%")
 _CLEAN_IN_A_ROW = 2
-_LOST = 0.005  # from this loss ratio on, a load exceeds the forwarded rate
 _MORE = 1.005  # a higher load must forward more by this factor to be the new maximum
 
 
@@ -42,7 +42,7 @@ class Goal:
 class Measured:
     """One trial: frames of all streams together, loads in frames/s of each stream.
 
-    Unsent frames count as lost if the UUT pushed back, so that they never pass for success. `limited_by`: why the
+    With backpressure by the UUT, unsent frames count as lost: they never pass for success. `limited_by`: why the
     tester could not offer the load; the trial then does not describe the UUT. `inconclusive`: a cause that may pass, so
     the trial is worth repeating; `limited_by` is the same cause. `failed`: how the UUT failed in the trial.
     `source_fault`: why `offered_fps` is no evidence of the rate of the sources. `attempts`: the runs of this trial.
@@ -236,7 +236,7 @@ class SweepSearch(Method):
             if all(map(goal.is_met_by, trials)) and out > most * _MORE:
                 best, most = place, out
                 # If nothing is lost at the highest load, the maximum is unknown.
-                self._bounds = Bounds(load, load if max(lost) > _LOST else None, fmean(lost))
+                self._bounds = Bounds(load, load if max(lost) > OVERLOAD_LOSS_RATIO else None, fmean(lost))
             elif best is not None and place == best + 1:
                 self._bounds = replace(self._bounds, upper=load)
 

@@ -182,7 +182,7 @@ class BenchmarkingTests:
         while len(result.seconds) + result.unrecovered < options.times:
             trial = _useful(lambda: self._trials.reduced((overload, options.duration), (reduced, options.reduced)))
             if trial.offered < trial.intended:
-                raise GivenUpError("the link pushes back: the overload could not be offered")
+                raise GivenUpError("backpressure by the link: the overload could not be offered")
             if trial.last_missing is None:
                 raise GivenUpError(f"nothing was lost at {overload:,.0f} frames/s either")
             if trial.last_missing + 1 >= before + after:
@@ -200,7 +200,7 @@ class BenchmarkingTests:
             if trial.failed:
                 raise GivenUpError(trial.failed)
             if trial.offered < trial.intended:
-                raise GivenUpError("the link pushes back while the UUT is down")
+                raise GivenUpError("backpressure by the link while the UUT is down")
             if trial.longest_missing is None or trial.silent_s is None:
                 raise GivenUpError("the sink does not report which frames are missing")
             # A recovered UUT may lose one of the last frames too.

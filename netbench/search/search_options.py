@@ -16,7 +16,7 @@ _LOWEST_PART = 0.001
 _INITIAL_S, _DURATION_SUM_S = 0.2, 5.0
 _FIRST_PART, _FIRST_LEAST_S = 0.1, 0.1
 # Trials at one load of a search for a maximum; the majority decides: two of three.
-_FEWEST = 3
+_TRIALS_PER_LOAD = 3
 
 # The tests of RFC 2544 after the throughput test: sections 26.2 to 26.6.
 LATENCY, FRAME_LOSS_RATE, BACK_TO_BACK = "latency", "frame-loss-rate", "back-to-back"
@@ -228,8 +228,8 @@ class MaximaOptions(SearchOptions):
     def method_of(self, trial_s: float) -> Method:
         """Return the search method, with trials short enough for several at each load within `duration_sum`."""
         if self.method == "mlrsearch":
-            trial_s = min(trial_s, max(_INITIAL_S, (self.duration_sum or _DURATION_SUM_S) / _FEWEST))
-            enough = self.model_copy(update={"duration_sum": max(self.duration_sum or 0.0, _FEWEST * trial_s)})
+            trial_s = min(trial_s, max(_INITIAL_S, (self.duration_sum or _DURATION_SUM_S) / _TRIALS_PER_LOAD))
+            enough = self.model_copy(update={"duration_sum": max(self.duration_sum or 0.0, _TRIALS_PER_LOAD * trial_s)})
             return SearchOptions.method_of(enough, trial_s)
         return super().method_of(trial_s)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import dpkt
 
-from netbench.capture.frames import PKTGEN_MAGIC
 from netbench.model.counts import StreamCounts
 from netbench.model.selftest_record import SelftestCheck
+from netbench.model.traffic import PKTGEN_MAGIC
 from netbench.model.trial import TrialResult
 from netbench.selftest.trials import complaints
 

@@ -4,9 +4,7 @@ from dataclasses import dataclass, replace
 
 from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected
 from netbench.model.received import MeasuringWindow, OfSize, Received
-from netbench.model.traffic import Sent, Traffic
-
-_NS = 1_000_000_000
+from netbench.model.traffic import NS_PER_S, Sent, Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +43,11 @@ def measured_time(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: i
     """
     if sent.first_ns is None or sent.last_ns is None or sent.duration_s <= 0:
         return None
-    duration_ns = sent.duration_s * _NS
+    duration_ns = sent.duration_s * NS_PER_S
     slot_ns, measured_part = 0.0, 1.0
     if traffic.fps is not None:
         slot_ns = duration_ns / sent.frames
-        in_window = sent.frames - round(traffic.warm_up_s * _NS / slot_ns)
+        in_window = sent.frames - round(traffic.warm_up_s * NS_PER_S / slot_ns)
         # A partial pass would have another mean size than the mix.
         in_part = in_window % len(traffic.frame_size.genome)
         measured_part = (in_window - in_part if in_window > in_part else in_window) / sent.frames

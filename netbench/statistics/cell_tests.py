@@ -21,7 +21,7 @@ from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, paired_p
 from netbench.statistics.totals import LOSS_RATIO, THROUGHPUT_FPS
 
 # A UUT that forwards more than this part of its offered load hardly scatters.
-_KEEPS_UP = 0.95
+_STEADY_PART = 0.95
 # The 95 % half width, as a ratio, of the throughput between boots, if only one boot was measured; as for a single
 # search.
 SINGLE_BOOT = 0.1
@@ -210,7 +210,7 @@ def _falls_short(group: Group) -> bool:
     """Return whether a UUT forwards clearly less than the intended or offered load."""
     forwarded, offered = group.throughput_fps, group.offered_fps
     most = group.intended_fps or (offered.mean if offered else 0.0)
-    return forwarded is not None and forwarded.mean < _KEEPS_UP * most
+    return forwarded is not None and forwarded.mean < _STEADY_PART * most
 
 
 def usual_variances(pairs: Sequence[CellSamples]) -> dict[tuple[int, str, str, bool], float]:

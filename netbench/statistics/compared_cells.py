@@ -19,10 +19,9 @@ from netbench.model.virtualisation import Setting
 from netbench.statistics.change_interval import SideMean
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.intervals import DifferenceOfMeans, RatioOfMeans
-from netbench.statistics.significance import ALPHA, Test
+from netbench.statistics.significance import CorrectedResult, Test
 
-# Smaller differences are not reported for any p: repetitions within a campaign are more alike than two campaigns, and
-# the error of the tester itself is of this size.
+# Smaller differences are never reported: they are within the tester's own error.
 LEAST_CHANGE = 0.001  # of the throughput
 LEAST_DIFFERENCE = 0.0001  # of the frames offered
 # Warnings that the host had other work while a campaign was measured.
@@ -129,17 +128,12 @@ class Campaign:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class Tested(CorrectedResult):
     """The p of a difference, raw and corrected for the number of tests; None if it cannot be tested."""
 
     test: Test
     p: float | None
     corrected: float | None = None
-
-    @property
-    def significant(self) -> bool:
-        """Whether chance causes such a difference in at most one of twenty comparisons of equal campaigns."""
-        return self.corrected is not None and self.corrected <= ALPHA
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +176,8 @@ class Difference:
         return self.loss.difference if abs(self.loss.difference) >= least else None
 
     @property
-    def excluded(self) -> float | None:
-        """The relative change of the throughput above which any can be excluded; None if the interval is unknown."""
+    def largest_change(self) -> float | None:
+        """The largest relative change that the interval still allows; None if the interval is unknown."""
         low, high = self.throughput.change_low, self.throughput.change_high
         return None if low is None or high is None else max(abs(low), abs(high))
 

@@ -4,12 +4,12 @@ All of it is computed from residuals: the throughput of a trial ÷ the mean of i
 can be combined. A UUT that forwards its whole offered load does not show its speed. Such cells count only if there are
 no others.
 
-Outliers among the repetitions of a cell. They are marked but stay part of every mean.
+This module also marks outliers among the repetitions of a cell. Means still include them.
 
 The rule is the modified z-score of Iglewicz and Hoaglin 1993, "How to Detect and Handle Outliers" (ASQC Basic
-References in Quality Control 16): 0.6745 × |x − median| ÷ MAD, where MAD is the median distance from the median. Their
-limit of 3.5 marks a repetition in 21 % of cells of five repetitions of normal noise, 15 % of nine and 10 % of twenty.
-That is too often to be meaningful. 1 % of such cells exceed the limits used here.
+References in Quality Control 16): 0.6745 × |x − median| ÷ MAD, where MAD is the median distance from the median. With
+normal noise, their limit of 3.5 gives false alarms in 21 % of cells of five repetitions, 15 % of nine and 10 % of
+twenty. The limits here give 1 %.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.statistics.groups import Group, grouped, key_of_cell
-from netbench.statistics.significance import ALPHA, holm
+from netbench.statistics.significance import ALPHA, CorrectedResult, holm
 from netbench.statistics.totals import THROUGHPUT_FPS, TrialTotals
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from netbench.statistics.trend import TimeSeries
 
 LEAST_DRIFT = 0.01  # of the throughput: a smaller drift is reported without a warning
-FEWEST_BOOTS = 5  # with fewer, no order is rarer than 5 % of all orders
-_KEEPS_UP = 0.99  # of the intended load: a cell that forwards more is not limited by its UUT
+FEWEST_BOOTS = 5  # with fewer boots, no trend can reach p ≤ 5 %
+_NOT_LIMITED_PART = 0.99  # of the intended load: a cell that forwards more is not limited by its UUT
 _FIRST = 3  # the most trials of a boot that count as its first ones
 _LONG = 200  # trials of a boot
 _DRAWN = 999
@@ -70,21 +70,15 @@ class Residual:
         return self.trial.boot
 
 
-class _Tested:
+class _Tested(CorrectedResult):
     """The result of a test; `corrected` is its p, corrected for the number of UUTs of the campaign."""
 
     __slots__ = ()
-    corrected: float | None
 
     @property
     def _size(self) -> float | None:
         """Its size as a part of the throughput; None if unknown."""
         raise NotImplementedError
-
-    @property
-    def significant(self) -> bool:
-        """Whether chance causes such a result in at most one of twenty steady campaigns."""
-        return self.corrected is not None and self.corrected <= ALPHA
 
     @property
     def is_large(self) -> bool:
@@ -113,8 +107,8 @@ class Drift(_Tested):
         return self.change
 
     @property
-    def excluded(self) -> float | None:
-        """The drift above which any can be excluded; None if the interval is unknown."""
+    def largest_change(self) -> float | None:
+        """The largest drift that the interval still allows; None if the interval is unknown."""
         return None if self.low is None or self.high is None else max(abs(self.low), abs(self.high))
 
 
@@ -212,7 +206,7 @@ def _of_uut(uut: str, groups: Sequence[Group]) -> Steadiness:
     limited = [residual for residual in all_residuals if residual.limited] or all_residuals
     drift = _drift(limited)
     change = drift.change or 0.0
-    # Differences of boots and of first trials that drift alone explains are removed.
+    # Remove a significant drift before testing differences between boots and first trials.
     slope = change / drift.over_s if drift.p is not None and drift.p <= ALPHA and drift.over_s else 0.0
     level = [replace(residual, relative=residual.relative - slope * residual.apart_s) for residual in limited]
     return Steadiness(uut, all_residuals, drift, _boot_effects(level), _first_trials(level))
@@ -236,7 +230,7 @@ def _residuals(groups: Sequence[Group]) -> tuple[Residual, ...]:
         mean = fmean(fps for _, fps in known)
         centre_ns = sum(trial.started_ns for trial, _ in known) // len(known)
         intended = group.intended_fps
-        limited = intended is None or mean < _KEEPS_UP * intended
+        limited = intended is None or mean < _NOT_LIMITED_PART * intended
         residuals += [
             Residual(trial, cell, fps / mean - 1, (trial.started_ns - centre_ns) / 1e9, places[id(trial)], limited)
             for trial, fps in known
@@ -245,7 +239,7 @@ def _residuals(groups: Sequence[Group]) -> tuple[Residual, ...]:
 
 
 def _drift(residuals: Sequence[Residual]) -> Drift:
-    """Return the drift from pairs of trials of a cell: of different boots if there are enough, else of one boot."""
+    """Return the drift: between boots if at least FEWEST_BOOTS exist, otherwise between trials of the same boot."""
     from netbench.statistics.trend import trend, trend_over_boots  # noqa: PLC0415 - loads numpy
 
     if not residuals:
@@ -376,7 +370,7 @@ def _values(residuals: Iterable[Residual]) -> list[float]:
     return [residual.relative for residual in residuals]
 
 
-FEWEST = 5  # repetitions
+FEWEST_TO_MARK = 5  # repetitions
 LEAST_APART = 0.01  # of the median: less moves a mean of ten by less than the smallest reported change (0.1 %)
 _TO_SIGMA = 0.6745  # MAD ÷ standard deviation of a normal distribution
 # Modified z-score by the least number of repetitions. The largest score of a cell of normal noise exceeds it in 1 % of
@@ -418,9 +412,9 @@ class Outliers:
 
 
 def limit_of(repetitions: int) -> float:
-    """Return the modified z-score above which one of so many repetitions is marked; infinite below FEWEST."""
+    """Return the modified z-score above which one of so many repetitions is marked; infinite below FEWEST_TO_MARK."""
     sizes = list(_LIMITS)
-    return _LIMITS[sizes[bisect_right(sizes, repetitions) - 1]] if repetitions >= FEWEST else inf
+    return _LIMITS[sizes[bisect_right(sizes, repetitions) - 1]] if repetitions >= FEWEST_TO_MARK else inf
 
 
 def modified_z_scores(values: Sequence[float]) -> list[float]:
@@ -432,8 +426,8 @@ def modified_z_scores(values: Sequence[float]) -> list[float]:
 
 
 def outlying(values: Sequence[float]) -> list[bool]:
-    """Return for each repetition of a cell whether it is marked; none of fewer than FEWEST is."""
-    if len(values) < FEWEST:
+    """Return for each repetition of a cell whether it is marked; none of fewer than FEWEST_TO_MARK is."""
+    if len(values) < FEWEST_TO_MARK:
         return [False] * len(values)
     limit, middle = limit_of(len(values)), median(values)
     scored = zip(modified_z_scores(values), values, strict=True)
@@ -454,7 +448,7 @@ def outlier_marks(trials: Iterable[TrialResult]) -> dict[str, bool]:
     """Return whether each trial that could be marked is marked, by its key; makes a single pass, and keeps no trial.
 
     Left out are trials that are not valid, belong to a benchmark (RFC 2544), or have no throughput, and cells with
-    fewer than FEWEST such trials.
+    fewer than FEWEST_TO_MARK such trials.
     """
     known = [
         (key_of_cell(trial.spec), trial.spec.key, fps)
@@ -465,6 +459,6 @@ def outlier_marks(trials: Iterable[TrialResult]) -> dict[str, bool]:
     ]
     marks: dict[str, bool] = {}
     for cell in grouped(known, lambda entry: entry[0]).values():
-        if len(cell) >= FEWEST:
+        if len(cell) >= FEWEST_TO_MARK:
             marks |= zip((key for _, key, _ in cell), outlying([fps for _, _, fps in cell]), strict=True)
     return marks

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps, l2_mbps
 from netbench.model.frame_size import FrameSize
-from netbench.model.limits import LimitCause
+from netbench.model.limits import OVERLOAD_LOSS_RATIO, LimitCause
 from netbench.model.scenario import Activity
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
@@ -34,8 +34,6 @@ from netbench.statistics.totals import (
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
-# A load with no more loss than this does not show how much more the UUT can forward.
-LOST = 0.005
 _MOST = 0.5  # of the repetitions
 # The part of the repetitions of a load that must be valid at the first attempt for it to count as a maximum.
 _ENOUGH = 2 / 3
@@ -219,12 +217,12 @@ class Group(Repetitions):
 
     @cached_property
     def is_overloaded(self) -> bool:
-        """Whether this load was too high for the UUT: more than 0.5 % was lost, or the link pushed back."""
-        return self.is_saturated or (self.loss_ratio is not None and self.loss_ratio.mean > LOST)
+        """Whether this load was too high for the UUT: loss above 0.5 %, or backpressure by the link."""
+        return self.is_saturated or (self.loss_ratio is not None and self.loss_ratio.mean > OVERLOAD_LOSS_RATIO)
 
     @property
     def is_saturated(self) -> bool:
-        """Whether the link pushed back in most of its valid trials."""
+        """Whether there was backpressure by the link in most of its valid trials."""
         return self.saturated > _MOST * len(self.valid)
 
     @property

@@ -50,8 +50,8 @@ def limit_of(best: Group, same: Sequence[Group]) -> LimitCause:
     """Return what limited a maximum.
 
     `same` are all groups that differ from it in load only. The UUT was the limit if the throughput no longer rises with
-    the load, or the link pushed back. Otherwise the load was: no higher one was requested, the source reached none, or
-    no higher one has enough valid trials.
+    the load, or there was backpressure by the link. Otherwise the load was: no higher one was requested, the source
+    reached none, or no higher one has enough valid trials.
     """
     higher = sorted((group for group in same if _height(group) > _height(best)), key=_height)
     counted = [best, *(group for group in higher if group.counts_as_maximum)]
@@ -191,7 +191,7 @@ def _height(group: Group) -> tuple[bool, float]:
 
 
 # Calibration is coarse: only a plateau below this part of its maximum contradicts it.
-_FAR_BELOW = 0.7
+_FAR_BELOW_CALIBRATION = 0.7
 # Larger frames cost at least as much as small ones. Only a rate of small frames below this part is a contradiction.
 _SLOWER = 0.9
 
@@ -228,7 +228,7 @@ def contradictory_maxima(
         scenario, fps = calibrated.get((group.uut, group.frame_size, group.sources), ("", 0.0))
         if group.is_lower_bound or group.scenario != scenario:
             continue  # a lower bound contradicts nothing
-        if _is_below(group.maximum_of_run_fps, Interval(fps, 0.0, 1), _FAR_BELOW):
+        if _is_below(group.maximum_of_run_fps, Interval(fps, 0.0, 1), _FAR_BELOW_CALIBRATION):
             text = (
                 f"{group.uut}, {group.scenario}: {_kfps(group)} is far below "
                 f"the {fps / 1e3:,.1f} kfps of the calibration"

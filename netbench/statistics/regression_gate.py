@@ -207,6 +207,6 @@ def _judged_search(one: SearchDifference, threshold: float) -> CellResult:
     elif one.least >= 1 - threshold:
         outcome, why = GateResult.PASSED, _EXCLUDED
     else:
-        outcome, detectable, repetitions = GateResult.INCONCLUSIVE, one.excluded, FEWEST if few else None
+        outcome, detectable, repetitions = GateResult.INCONCLUSIVE, one.largest_change, FEWEST if few else None
         why = f"fewer than {FEWEST} searches do not show their scatter" if few else "the ranges overlap"
     return CellResult(one.place, outcome, why, one, detectable, repetitions)

@@ -121,8 +121,8 @@ class SearchDifference:
         return (self.new.low + self.new.high) / (self.base.low + self.base.high) - 1
 
     @property
-    def excluded(self) -> float | None:
-        """The change above which any, up or down, can be excluded; None if one of the limits was not reached."""
+    def largest_change(self) -> float | None:
+        """The largest change, up or down, that the ranges still allow; None if one of the limits was not reached."""
         if self.greatest == inf or not self.least:
             return None
         return max(abs(self.least - 1), abs(self.greatest - 1))

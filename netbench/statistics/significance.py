@@ -33,6 +33,18 @@ class Test(Enum):
     __test__ = False  # pytest must not collect it as a test class
 
 
+class CorrectedResult:
+    """The result of a test; `corrected` is its p, corrected for the number of tests; None if it cannot be tested."""
+
+    __slots__ = ()
+    corrected: float | None
+
+    @property
+    def significant(self) -> bool:
+        """Whether chance alone causes such a result in at most one of twenty campaigns or comparisons."""
+        return self.corrected is not None and self.corrected <= ALPHA
+
+
 def permutation_ps(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[float]:
     """Return how often the means of each pair of samples are at least as far apart if chance assigns the values.
 

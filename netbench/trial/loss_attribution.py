@@ -5,11 +5,11 @@ Frames missing at the end of a segment were lost on it. The drop counters of the
 missing inside the unit under test are its loss too, named after the segment. Other frames missing on a cable, or
 behind the sink NIC, remain unexplained.
 
-A place is attributed only the frames that must have been lost there. As many of the foreign frames that entered at the
-source came out as reached the sink uncaptured. The rest may be among the missing frames anywhere. A frame whose
-sequence number was rewritten arrives as a duplicate of another frame. So as many missing frames as there are duplicates
-are not attributed, unless a drop counter explains them. All places of a stream together have lost no more frames than
-the stream has.
+A place is attributed only the frames that must have been lost there. Foreign frames that reached the sink's NIC
+uncaptured are assumed to be those that entered at the source. The others may be among the missing frames anywhere. A
+frame whose sequence number was rewritten arrives as a duplicate of another frame. So as many missing frames as there
+are duplicates are not attributed, unless a drop counter explains them. All places of a stream together have lost no
+more frames than the stream has.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -26,7 +26,7 @@ from netbench.model.counts import StreamCounts
 from netbench.model.frame_size import FCS_BYTES, MIN_FRAME_SIZE, FrameSize
 from netbench.model.paths import StreamPath
 from netbench.model.received import Received
-from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
+from netbench.model.traffic import NOTHING_SENT, PKTGEN_MAGIC, Sent, Traffic
 from netbench.sinks import witness
 from netbench.trial.draining import drain
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
@@ -37,7 +37,7 @@ from netbench.uut.forwarding import forwards
 
 _START_S = 10.0
 _END_S = 1.0
-_MAGIC = bytes.fromhex("be9be955")  # of pktgen's header
+_MAGIC = PKTGEN_MAGIC.to_bytes(4)
 _TAGS = {0x8100: "", 0x88A8: " (802.1ad)", 0x9100: " (TPID 0x9100)"}
 _IPV4, _UDP = 0x0800, 17
 _SENT_TTLS = (64, 32)  # 32: the kernel's pktgen

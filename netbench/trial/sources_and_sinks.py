@@ -15,7 +15,7 @@ from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming, shortage
 from netbench.trial.setup import ClockReader, Endpoints, TrialGuest, of_this_machine
 
-# A message to another machine is sometimes delayed for longer than a round trip took.
+# A start message can take longer than the measured round trip, so more time is reserved.
 _FAR_NS, _ROUND_TRIPS = 30_000_000, 4
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
 
-from netbench.model.counts import DropKind, StreamCounts
+from netbench.model.counts import USUAL_QUEUE, DropKind, StreamCounts
 from netbench.model.frame_size import FrameSize
 from netbench.model.points import OTHERHOST, PathSection
 from netbench.model.received import Received
@@ -24,7 +24,6 @@ _ONE_BATCH = 64
 _OVERLOADED = 2
 # The part of the sent frames that may be in queues at the end. Loss is too low by at most this part.
 _MAY_BE_BUFFERED_PART = 0.05
-_USUAL_QUEUE = 1000  # frames: the default queue of a NIC or a tap in Linux (txqueuelen)
 # The part of its sending time that a source may not have run, if its link alone is to be blamed for unsent frames.
 _MAY_BE_AWAY_PART = 0.05
 # The part of its frames by which a saturated source may be ahead of an even rate, or behind it.
@@ -212,7 +211,7 @@ def buffered(counts: StreamCounts) -> Iterator[Reason]:
         return
     keeps_up = window.frames / window.seconds >= offered_fps * (1 - _MAY_BE_BUFFERED_PART)
     if window.buffered_frames > counts.sent.frames * _MAY_BE_BUFFERED_PART and not keeps_up:
-        enough_s = max(window.buffered_frames, _USUAL_QUEUE) / _MAY_BE_BUFFERED_PART / offered_fps
+        enough_s = max(window.buffered_frames, USUAL_QUEUE) / _MAY_BE_BUFFERED_PART / offered_fps
         detail = (
             f"{window.buffered_frames:,} of {counts.sent.frames:,} frames were still in queues when sending ended, so "
             f"the loss is too low; send for {ceil(enough_s * 10) / 10:,} s or longer (duration)"

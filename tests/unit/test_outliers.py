@@ -7,7 +7,7 @@ import pytest
 
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.export_columns import group_rows, stream_rows
-from netbench.statistics.drift import FEWEST, limit_of, modified_z_scores, outlier_marks, outliers_of, outlying
+from netbench.statistics.drift import limit_of, modified_z_scores, outlier_marks, outliers_of, outlying
 from netbench.statistics.groups import group_trials
 from tests.unit.results_factory import campaign, stream_counts, trial
 
@@ -66,7 +66,7 @@ def test_only_valid_trials_of_cells_with_enough_of_them_can_be_marked():
     marks = outlier_marks(every)
     assert list(marks.values()) == [False] * 8 + [True]
     assert set(outlier_marks(spoilt).values()) == {False}
-    assert outlier_marks(every[: FEWEST - 1]) == {}
+    assert outlier_marks(every[:4]) == {}
 
 
 def test_exports_have_the_mark_and_the_mean_without():
@@ -92,7 +92,7 @@ def test_about_one_cell_of_normal_noise_in_a_hundred_has_a_mark(repetitions):
 
 
 def test_limits_fall_with_the_number_of_repetitions_and_never_to_where_marks_say_nothing():
-    assert limit_of(FEWEST - 1) == inf
+    assert limit_of(4) == inf
     assert limit_of(5) == 18.7
     assert limit_of(17) == limit_of(16)
     assert limit_of(1000) == limit_of(50) > 3.5

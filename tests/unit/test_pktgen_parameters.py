@@ -8,8 +8,9 @@ from pydantic import ValidationError
 from netbench.config.loading import load_profile
 from netbench.config.plugins import profile_kinds
 from netbench.config.shipped import PROFILES, shipped
-from netbench.generators.pktgen.parameters import LONGEST_DELAY_NS, NS_PER_S, PktGenOptions, delay_ns
+from netbench.generators.pktgen.parameters import LONGEST_DELAY_NS, PktGenOptions, delay_ns
 from netbench.model.frame_size import FrameSize
+from netbench.model.traffic import NS_PER_S
 
 SIZES = st.integers(64, 1518).map(FrameSize.of)
 SMALLEST = FrameSize.of(64)

@@ -105,7 +105,7 @@ def test_a_limit_that_was_not_reached_reports_a_least_change(base, new, change):
     """An upper bound of the tester is none of the UUT."""
     (one,) = compared([base], [new]).differences
     assert one.change == (None if change is None else pytest.approx(change, abs=0.003))
-    assert one.excluded is None or one.excluded < inf
+    assert one.largest_change is None or one.largest_change < inf
 
 
 def test_what_only_one_of_them_reports_is_left_out():

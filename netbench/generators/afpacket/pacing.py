@@ -2,7 +2,7 @@
 
 The threads of a source share a pacer; they call `next_block` one at a time, under a lock.
 
-Divides the time of a sending thread into backpressure of its link and time in which it could not run.
+`TimeSpent` measures how long a sending thread waited for its link, and how long it was not scheduled.
 
 In the system call that sends a frame, a thread may wait for room in the socket's buffer, which frames in the NIC's
 queue occupy. The receiving end of a veth pair may also run there (a softirq that runs before the call returns). Both
@@ -16,8 +16,9 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from netbench.generators.source_worker import Halt, at_once_s, catch_up_fps, pause_beyond_usual_ns
+from netbench.generators.source_worker import USUAL_SCATTER, Halt, at_once_s, catch_up_fps, pause_beyond_usual_ns
 from netbench.linux.proc import USER_HZ, CpuTicks, parse_cpu_ticks, read_sched_times, softirq_s
+from netbench.model.traffic import NS_PER_S
 
 # The most frames per system call: more have no measurable benefit, and all frames of a call have one time stamp.
 MAX_BLOCK_FRAMES = 256
@@ -176,9 +177,7 @@ class Unpaced(Pacer):
         self.max_lateness_ns = pause_beyond_usual_ns(self._longest_ns, now_ns - self.start_ns, self._blocks)
 
 
-_NS = 1_000_000_000
-# A lapse is attributed to the source when it is longer than this and than so many times the mean call.
-_USUAL_SCATTER = 10
+# A lapse is attributed to the source when it is longer than this and than USUAL_SCATTER times the mean call.
 _LONG_NS = 1_000_000
 
 
@@ -248,20 +247,20 @@ class TimeSpent:
             self._long.append((lapse_ns, lapse_ns))
         if begun is None or ended is None or not self._calls:
             return Spent(None, 0.0)
-        usual_ns = _USUAL_SCATTER * self._in_calls_ns / self._calls
+        usual_ns = USUAL_SCATTER * self._in_calls_ns / self._calls
         stopped_ns = sum(off_ns for lapse_ns, off_ns in self._long if lapse_ns > usual_ns)
         softirq_ns = stolen_ns = 0.0
         if begun.ticks and ended.ticks:
-            stolen_ns = (ended.ticks.steal - begun.ticks.steal) * _NS / USER_HZ
-            softirq_ns = softirq_s(begun.ticks, ended.ticks, (ended.at_ns - begun.at_ns) / _NS) * _NS
+            stolen_ns = (ended.ticks.steal - begun.ticks.steal) * NS_PER_S / USER_HZ
+            softirq_ns = softirq_s(begun.ticks, ended.ticks, (ended.at_ns - begun.at_ns) / NS_PER_S) * NS_PER_S
         stalled_ns = max(ended.waited_ns - begun.waited_ns, stopped_ns, stolen_ns)
         # Kernels that account for softirqs separately do not count them in the thread's CPU time.
         waited_ns = max(softirq_ns, self._off_cpu_ns - stalled_ns, 0)
         return Spent(
-            min(self._in_calls_ns, self._refused_ns + waited_ns) / _NS,
-            stalled_ns / _NS,
-            (ended.ran_ns - begun.ran_ns) / _NS,
-            (ended.waited_ns - begun.waited_ns) / _NS,
+            min(self._in_calls_ns, self._refused_ns + waited_ns) / NS_PER_S,
+            stalled_ns / NS_PER_S,
+            (ended.ran_ns - begun.ran_ns) / NS_PER_S,
+            (ended.waited_ns - begun.waited_ns) / NS_PER_S,
             ended.turns - begun.turns,
         )
 

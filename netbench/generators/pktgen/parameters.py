@@ -12,10 +12,9 @@ from typing import Literal, Self
 from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from netbench.model.frame_size import FCS_BYTES, FrameSize
-from netbench.model.traffic import Traffic
+from netbench.model.traffic import NS_PER_S, Traffic
 from netbench.model.units import l1_bits
 
-NS_PER_S = 1_000_000_000
 # `num_arg` in net/core/pktgen.c reads ten digits of a number and ignores the others.
 LONGEST_DELAY_NS = 9_999_999_999
 # pktgen interprets this delay as "never": `pktgen_if_write` in net/core/pktgen.c.

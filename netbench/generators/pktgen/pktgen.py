@@ -10,7 +10,6 @@ from netbench.generators.base import Generator, Source, SourcePreference
 from netbench.generators.pktgen.control import Control, PktgenSender
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenDevice, realtime_offset_ns
 from netbench.generators.pktgen.parameters import (
-    NS_PER_S,
     PktGenOptions,
     delay_ns,
     device_settings,
@@ -22,7 +21,7 @@ from netbench.linux.proc import CpuTicks, SchedTimes, kernel_thread, parse_cpu_t
 from netbench.linux.requirements import IN_A_VM, Feature, Probes
 from netbench.model.frame_size import FrameSize
 from netbench.model.tester import Identity, options_text
-from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
+from netbench.model.traffic import NOTHING_SENT, NS_PER_S, Sent, Stamps, Traffic
 
 # `pktgen_clear_counters` in net/core/pktgen.c, which every start goes through.
 _FIRST_SEQUENCE = 1
@@ -123,7 +122,7 @@ class PktGenSource(Source):
         return [f"the kernel module pktgen of host {host.name} was loaded for this campaign, and stays loaded"]
 
     def nearest_fps(self, fps: float, frame_size: FrameSize) -> float:
-        """Return 10⁹ over the delay, in whole ns, that the chosen pacing uses for `fps`."""
+        """Return the rate in frames/s that pktgen sends at for `fps`: its delay is a whole number of ns."""
         return NS_PER_S / delay_ns(fps, frame_size, self._options.pacing)
 
     def stamps(self, traffic: Traffic) -> Stamps:
@@ -232,10 +231,9 @@ class PktGenSource(Source):
 def sent_of_run(devices: Sequence[PktgenDevice], traffic: Traffic, realtime_offset_ns: int, error: str = "") -> Sent:
     """Return what a finished run sent, from the files of its devices; several threads count as one source.
 
-    The kernel reports the start of the run, when its first frame is due, and the return of its last send. It reports
-    nothing in between: lateness is that at the end, and the burst is what was overdue then. Both are lower bounds.
-    Each frame rejected by the link counts as backpressure of one slot. Where the run was late, the wait for the CPU
-    counts as time not run.
+    The kernel reports the start of the run, when its first frame is due, and the return of its last send. Lateness
+    and burst are computed at the end of the run only, so both are lower bounds. Each frame rejected by the link counts
+    as backpressure of one slot. Where the run was late, the wait for the CPU counts as time not run.
     """
     started_us, stopped_us = [device.started_us for device in devices], [device.stopped_us for device in devices]
     first_us, last_us = min(started_us), max(stopped_us)

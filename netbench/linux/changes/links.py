@@ -224,7 +224,7 @@ class AddIngress(RequestInNamespace):
 
 @dataclass(frozen=True, slots=True)
 class Redirect(RequestInNamespace):
-    """Send all frames received by an interface through another one, unchanged; removed with AddIngress there.
+    """Redirect all frames received on `interface` to `to`, which sends them. Undoing AddIngress removes the redirect.
 
     It uses u32, because not every kernel has the classifier matchall.
     """

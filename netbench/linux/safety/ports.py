@@ -1,9 +1,8 @@
 """Check which interfaces of this machine a testbed may take over, with the reasons against the others.
 
 netbench takes a port over completely: it changes offloads, adds the port to a bridge and loads it to its limit. So an
-interface that anything else depends on is rejected before it is touched.
-
-The SSH sessions to this host, whose interfaces must not be touched.
+interface that anything else depends on is rejected before it is touched. Interfaces that carry an SSH session to this
+host are rejected too.
 """
 
 import ipaddress

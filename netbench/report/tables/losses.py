@@ -102,7 +102,7 @@ def _places(guest: Cell, trials: Sequence[TrialResult]) -> list[_PlaceRow]:
 
 
 def waterfalls(model: ReportModel, view: View) -> Choice:
-    """A waterfall per UUT for a frame size and load to be selected; the smallest frames at the highest load first."""
+    """Return a waterfall per UUT, with a selector of frame size and load. Default: smallest frames, highest load."""
     groups = largest_first(view.groups, lambda group: group.frame_size)
     options, parts = [], []
     measured: dict[FrameSize, str] = {}

@@ -34,7 +34,7 @@ from netbench.report.tables.registry import (
     words,
 )
 from netbench.statistics.delay_and_order import Direction, delay_of, directions, time_of
-from netbench.statistics.drift import FEWEST, outliers_of
+from netbench.statistics.drift import FEWEST_TO_MARK, outliers_of
 from netbench.statistics.groups import Group, best_groups
 from netbench.statistics.intervals import known_interval
 from netbench.statistics.totals import ratio, total
@@ -193,7 +193,7 @@ def _of_size(row: tuple[Group, int], quantity: str) -> int | None:
 
 def _outliers(group: Group) -> str:
     """The number of outliers among the valid trials; unknown where those are too few."""
-    if len(group.valid) < FEWEST:
+    if len(group.valid) < FEWEST_TO_MARK:
         return UNKNOWN
     outliers = outliers_of(group)
     return str(len(outliers.marked)) if outliers else "0"

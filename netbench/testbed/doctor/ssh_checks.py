@@ -32,7 +32,7 @@ _EVERYWHERE = (
     Tool("taskset", "util-linux", "pinning processes to CPUs"),
     Tool("setpriv", "util-linux", "processes that end with netbench's own there"),
 )
-_OF_THE_SYSTEM = ("/usr/bin/python3", "/bin/python3")  # the interpreters that the system's Python packages serve
+_OF_THE_SYSTEM = ("/usr/bin/python3", "/bin/python3")  # interpreters that use the distribution's Python packages
 _PYTHON = Tool("python3", "python3", "netbench's own code, which is brought there")
 _TCPDUMP = Tool("tcpdump", "tcpdump", "capturing at the sinks")
 # Prints each result as a line NAME=VALUE; its arguments are the commands and files to check.

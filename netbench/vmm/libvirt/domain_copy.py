@@ -27,7 +27,7 @@ _EVENTS = ("on_poweroff", "on_reboot", "on_crash")
 _IDENTITY = ("name", "uuid", "title", "description", "metadata", *_EVENTS)
 _UNITS = {"b": 1, "bytes": 1, "KB": 1000, "k": 1024, "KiB": 1024, "MB": 10**6, "M": 2**20, "MiB": 2**20}
 _UNITS |= {"GB": 10**9, "G": 2**30, "GiB": 2**30, "TB": 10**12, "T": 2**40, "TiB": 2**40}
-# Connections to the outside, and storage for them: netbench's own replace the first group.
+# External devices, removed from the copy. netbench adds its own NICs, serial ports and agent channel instead.
 _CONNECTIONS = ("interface", "serial", "console", "parallel", "channel", "graphics", "audio", "sound", "redirdev")
 _EXTERNAL_STORAGE = ("redirfilter", "smartcard", "hub", "lease", "shmem", "tpm", "vsock")
 _REFUSED = {
@@ -77,7 +77,7 @@ def parse_domain(defined: str) -> Element:
 
 
 def rename_copy(domain: Element, name: str) -> None:
-    """Give a copy its own name and UUID and remove descriptions; it ends where the original would restart.
+    """Give a copy its own name and UUID and remove descriptions; power-off, reboot and crash all destroy the copy.
 
     libvirt makes new security labels.
     """
@@ -188,7 +188,7 @@ def _vcpus(domain: Element, pin: Pinning) -> int:
 
 
 def _pin(domain: Element, ours: Element, own: CopySettings) -> None:
-    """Pin its threads as netbench's options require; without options for any thread, as the domain does."""
+    """Pin threads by netbench's options. Without any such option, keep the domain's own pinning."""
     if not (own.host_cpus or own.pin.cpus):
         return
     tuning = child_of(domain, "cputune")

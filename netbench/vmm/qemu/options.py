@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from netbench.errors import KeyedError
-from netbench.model.fields import Memory, Vcpus
+from netbench.model.fields import Memory, Vcpus, as_kind
 from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import NicKind
 from netbench.vmm.base import GuestOptions
@@ -50,10 +50,6 @@ class GuestAgentChannel(BaseModel, extra="forbid", frozen=True):
 Channel = Annotated[SshChannel | GuestAgentChannel, Field(discriminator="kind")]
 
 
-def _channel(value: object) -> object:
-    return {"kind": value} if isinstance(value, str) else value
-
-
 def switch(value: object) -> object:
     """Return "on" or "off" for a boolean: YAML parses a bare on or off as one."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
@@ -95,7 +91,7 @@ class QemuOptions(GuestOptions):
     """Guest image, or path (with a /) of a disk image."""
     disk_format: Literal["qcow2", "raw", "vmdk", "vdi"] = "qcow2"
     """Format of a disk image."""
-    channel: Annotated[Channel | None, BeforeValidator(_channel)] = None
+    channel: Annotated[Channel | None, BeforeValidator(as_kind)] = None
     """Access to a guest from a disk image: guest-agent, or {kind: ssh, key: …, host_key: …}."""
 
     @property
