@@ -34,7 +34,7 @@ import numpy as np
 from netbench.bpf.libbpf import attach_xdp, load
 from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.generators.frame_template import build_frame
+from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.worker_source import WorkerSource
 from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.base import run_checked
@@ -257,7 +257,8 @@ def send(host: NamespaceHost, cpus: Sequence[int], what: Traffic, kind: str) -> 
 def trafgen_fps(host: NamespaceHost, processes: int, frame_size: int, frames: int) -> float:
     """One measurement of trafgen at its maximum: no pacing, one process per CPU from CPU 0 on, pinned by trafgen."""
     frames -= frames % processes
-    packet = "{" + ",".join(map(str, build_frame(traffic(frame_size, None, 1)))) + "}"
+    frame = FrameTemplate.of(traffic(frame_size, None, 1)).frames[frame_size]
+    packet = "{" + ",".join(map(str, frame)) + "}"
     before = taken(host, "trafgen")
     # -Q: do not move this host's interrupts.
     argv = ["trafgen", "-o", INTERFACE, "-P", str(processes), "-n", str(frames), "-Q", packet]

@@ -56,14 +56,6 @@ class FrameTemplate:
         }
 
 
-def build_frame(traffic: Traffic, frame_size: int | None = None) -> bytes:
-    """Return a frame of `traffic` without FCS, `frame_size` − 4 bytes, as in FrameTemplate.
-
-    `frame_size` defaults to the size of the traffic; for a mix of sizes it is required.
-    """
-    return bytes(_packet(traffic, traffic.frame_size.only_size if frame_size is None else frame_size))
-
-
 def import_scapy() -> tuple[Any, ...]:
     """Return scapy's Ether, IP, UDP and Raw. The first call takes a moment: make it before a trial starts."""
     logging.getLogger("scapy").setLevel(logging.ERROR)

@@ -33,11 +33,6 @@ def write_report(results: CampaignResults, out: Path) -> None:
             file.write(part.encode(errors="backslashreplace"))  # a path need not be UTF-8
 
 
-def report_page(results: CampaignResults) -> str:
-    """The page as text: results, finished or not, as they stand."""
-    return "".join(rendered(_content(results)))
-
-
 def _content(results: CampaignResults) -> PageContent:
     counters = CounterTotals()
     for trial, times in results.added_up:

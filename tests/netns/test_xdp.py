@@ -13,7 +13,7 @@ import dpkt
 import pytest
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.frame_template import build_frame
+from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.xdp.xdp import Xdp, XdpSource
 from netbench.hosts.clock import wait_until
 from netbench.linux.changes.receive import threads_of
@@ -35,7 +35,8 @@ def whole_frames(path) -> list[bytes]:
 
 def expected(what, frame: bytes, sequence: int) -> bytes:
     """Frame `sequence` of one flow, with the time stamp of the given frame."""
-    return build_frame(what)[:46] + sequence.to_bytes(4, "big") + frame[50:58] + bytes(what.frame_size.only_size - 62)
+    size = what.frame_size.only_size
+    return FrameTemplate.of(what).frames[size][:46] + sequence.to_bytes(4, "big") + frame[50:58] + bytes(size - 62)
 
 
 @pytest.mark.parametrize(("frame_size", "forward"), [(64, "drop"), (1518, "route")])

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from netbench.generators.frame_template import build_frame
+from netbench.generators.frame_template import FrameTemplate
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import NamespaceHost
@@ -113,7 +113,7 @@ class Yard:
         before = self._arrived(path)
         ends = path.source.mac, active.ready.next_hop_macs[path.name], path.src_ip, path.dst_ip
         traffic = Traffic(path.name, *ends, FrameSize.of(64), 1.0, 1.0, 1, 1)
-        frame = build_frame(traffic).hex()
+        frame = FrameTemplate.of(traffic).frames[64].hex()
         python = sys.executable if self.machine.name is None else "python3"
         send = [python, "-c", SEND, path.source.interface, str(frames), frame]
         run_checked(self.hosts["source"], send)

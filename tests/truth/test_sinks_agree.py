@@ -16,7 +16,7 @@ import pytest
 
 from netbench.bpf.libbpf import libbpf
 from netbench.capture.counting import analyze_capture
-from netbench.generators.frame_template import build_frame
+from netbench.generators.frame_template import FrameTemplate
 from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.hosts.trusted_code import module_command
@@ -101,7 +101,7 @@ class Trial:
         self.traffic = Traffic(
             "s1", "02:00:00:00:00:01", "02:00:00:00:00:02", PATH.src_ip, PATH.dst_ip, size, frames, 1, 1, 1
         )
-        self.frame = build_frame(self.traffic)
+        self.frame = FrameTemplate.of(self.traffic).frames[frame_size]
         self.sinks = TcpdumpSink(), BpfSink(BpfOptions(sample=1, hook=host.wanted))
         self.started_ns = time.time_ns()
         self.incoming = [

@@ -2,6 +2,8 @@
 
 import io
 from html.parser import HTMLParser
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
@@ -9,7 +11,7 @@ from netbench.cli.summary import summary_table
 from netbench.model.campaign import CampaignResults
 from netbench.report.figures import charts_of
 from netbench.report.model import ReportModel
-from netbench.report.page import report_page
+from netbench.report.page import write_report
 from tests.unit.charts import figures_on, with_all_views
 
 # Sections of a page about guests that share a host.
@@ -22,6 +24,13 @@ OF_SHARED_HOSTS = {
     "fairness",
 }
 _VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+def report_page(results: CampaignResults) -> str:
+    """Return the page of a campaign as text."""
+    with TemporaryDirectory() as directory:
+        write_report(results, page := Path(directory, "report.html"))
+        return page.read_text()
 
 
 class Page(HTMLParser):

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from netbench.generators.frame_template import build_frame
+from netbench.generators.frame_template import FrameTemplate
 from netbench.model.frame_size import FrameSize
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
@@ -16,7 +16,7 @@ from tests.unit.fakes import fake_ports
 SRC, DST = "02:00:00:00:00:01", "02:00:00:00:00:02"
 TRAFFIC = Traffic("s1", SRC, DST, PATH.src_ip, PATH.dst_ip, FrameSize.of(64), 100.0, 0.03, 1, 1)
 SENT = Sent(3, 0, 0.03, 1_700_000_000 * 10**9, 1_700_000_000 * 10**9, 1, 0.0)
-FRAME = build_frame(TRAFFIC)
+FRAME = FrameTemplate.of(TRAFFIC).frames[64]
 FRAME = FRAME[:46] + struct.pack(">III", 2, 1_700_000_000, 5) + FRAME[58:]
 Q100, PRIORITY = b"\x81\0\0\x64", b"\x81\0\xe0\0"
 

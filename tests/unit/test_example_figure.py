@@ -12,8 +12,8 @@ from netbench.report import figures
 from netbench.report.figures.files import FigureFormat, write_figures
 from netbench.report.figures.registry import Figure, NamedChart, requires_trials
 from netbench.report.model import ReportModel
-from netbench.report.page import report_page
 from tests.unit.charts import figures_on
+from tests.unit.report_page import report_page
 from tests.unit.results_factory import campaign, comparison
 
 

@@ -17,12 +17,11 @@ from netbench.report import figures, styles
 from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, Guide, Mark, Panel
 from netbench.report.figures.files import FigureFormat, FileOptions, picture, selected, write_figures
 from netbench.report.model import ReportModel
-from netbench.report.page import report_page
 from netbench.report.styles import MarkerStyle
 from netbench.report.text_tables import TableFormat, exported_tables
 from tests.unit.charts import figures_on
 from tests.unit.interference_factory import small_campaign
-from tests.unit.report_page import page_of
+from tests.unit.report_page import page_of, report_page
 from tests.unit.results_factory import campaign, guests
 
 RESULTS = small_campaign()

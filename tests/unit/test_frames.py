@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.generators.frame_template import FrameTemplate, build_frame
+from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.frames import FrameBlock, flow_ports
 from netbench.model.frame_size import FrameSize, parse_frame_size
 from netbench.model.traffic import Traffic
@@ -26,8 +26,9 @@ def traffic(frame_size: int | FrameSize = 64, flows: int = 1, seed: int = 0) -> 
 def test_frames_are_the_same_bytes_in_every_version():
     head = "02bb0000000202aa0000000108004500"
     paced = "c6120001c613fffe", "be9be955" + 12 * "00"
-    assert build_frame(traffic(64)).hex() == head + f"002e000000004011ee99{paced[0]}00090009001a0000{paced[1]}0000"
-    many = build_frame(traffic(128, flows=3, seed=1)).hex()
+    one = FrameTemplate.of(traffic(64)).frames[64].hex()
+    assert one == head + f"002e000000004011ee99{paced[0]}00090009001a0000{paced[1]}0000"
+    many = FrameTemplate.of(traffic(128, flows=3, seed=1)).frames[128].hex()
     assert many == head + f"006e000000004011ee59{paced[0]}266595b7005a0000{paced[1]}".ljust(2 * 124 - 32, "0")
 
 
@@ -67,7 +68,7 @@ def pktgen_header(frame: bytes) -> tuple[int, int, int, int]:
 
 @pytest.mark.parametrize("frame_size", [64, 65, 128, 594, 1518, 9018])
 def test_a_frame_is_well_formed(frame_size):
-    frame = build_frame(traffic(frame_size))
+    frame = FrameTemplate.of(traffic(frame_size)).frames[frame_size]
 
     assert len(frame) == frame_size - 4
     packet = dpkt.ethernet.Ethernet(frame)
@@ -82,7 +83,7 @@ def test_a_frame_is_well_formed(frame_size):
 
 
 def test_one_flow_uses_port_9_for_both_as_pktgen_does():
-    assert ports_of(build_frame(traffic(flows=1, seed=5))) == [9, 9]
+    assert ports_of(FrameTemplate.of(traffic(flows=1, seed=5)).frames[64]) == [9, 9]
 
 
 @given(flows=st.integers(2, 3000), seed=st.integers(0, 2**64))

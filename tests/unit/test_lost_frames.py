@@ -8,7 +8,6 @@ from netbench.model.counts import PointCount
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.figures.loss_by_place import loss_by_place_chart
-from netbench.report.page import report_page
 from netbench.report.styles import styles
 from netbench.report.tables.losses import finding_sentence
 from netbench.statistics.groups import group_trials
@@ -31,7 +30,7 @@ from netbench.statistics.lost_frames import (
     uuts_with_guest,
 )
 from tests.unit.points import count, loss
-from tests.unit.report_page import Page, page_of
+from tests.unit.report_page import Page, page_of, report_page
 from tests.unit.results_factory import campaign, changed, neighbour, stream_counts, trial, victim
 
 SUSPICIOUS = (Reason(ReasonKind.UNEXPLAINED_FRAMES, "s1", "40 frames"),)

@@ -19,7 +19,6 @@ from netbench.model.search import SearchState
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
-from netbench.report.page import report_page
 from netbench.results.export_columns import stream_rows
 from netbench.search.search_options import MaximaOptions
 from netbench.statistics.compared_cells import Campaign
@@ -31,6 +30,7 @@ from netbench.statistics.search_comparison import compare_searches
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour
 from tests.unit.inputs import profile, shared_topology
+from tests.unit.report_page import report_page
 
 TWO = [{"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "forward": "route"}]
 SHARES = {"scenarios": ["dedicated", {"network": ["50%", "95%"]}], "loads": ["500fps", "800fps"]}

@@ -12,10 +12,10 @@ from netbench.model.trial import TrialResult
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.report import formats
 from netbench.report.model import schlosser2011
-from netbench.report.page import report_page, write_report
+from netbench.report.page import write_report
 from netbench.statistics.intervals import Interval
 from tests.unit.points import count
-from tests.unit.report_page import OF_SHARED_HOSTS, Page, page_of, printed
+from tests.unit.report_page import OF_SHARED_HOSTS, Page, page_of, printed, report_page
 from tests.unit.results_factory import MANIFEST, campaign, comparison, guests, neighbour, stream_counts, trial
 
 SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "s1", "3 frames of others"),)

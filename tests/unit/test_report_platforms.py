@@ -9,12 +9,11 @@ import pytest
 
 from netbench.model.campaign import Boot, CampaignResults
 from netbench.model.virtualisation import Setting
-from netbench.report.page import report_page
 from netbench.testbed.testbed import Testbed
 from netbench.uut.base import Ready
 from tests.unit.charts import figures_on
 from tests.unit.interference_factory import paper_campaign
-from tests.unit.report_page import page_of
+from tests.unit.report_page import page_of, report_page
 from tests.unit.results_factory import campaign, comparison, guests, stream_counts, trial
 
 NO_KVM = "this host has no /dev/kvm"

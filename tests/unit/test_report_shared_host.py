@@ -8,11 +8,10 @@ import pytest
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.model import schlosser2011, views
-from netbench.report.page import report_page
 from netbench.statistics.groups import group_trials
 from tests.unit.interference_factory import computing, forwarding, paper_campaign, small_campaign, twice
 from tests.unit.points import count, loss
-from tests.unit.report_page import OF_SHARED_HOSTS, Page, page_of, printed
+from tests.unit.report_page import OF_SHARED_HOSTS, Page, page_of, printed, report_page
 from tests.unit.results_factory import beside, campaign, comparison, neighbour, stream_counts, trial
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from netbench.cli.summary import summary_table
-from netbench.report.page import report_page
+from tests.unit.report_page import report_page
 from tests.unit.results_factory import campaign, stream_counts, trial
 from tests.unit.steadiness_factory import Made, exact
 

@@ -18,13 +18,13 @@ from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import WarningKind
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
-from netbench.report.page import report_page
 from netbench.results.export_columns import stream_rows
 from netbench.results.manifest import CEILINGS
 from netbench.trial.source_calibration import calibrate_sources, can_calibrate, fault_of
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour, FakeSetup, fake_ports
 from tests.unit.inputs import profile, shared_topology, topology
+from tests.unit.report_page import report_page
 
 SIZE = FrameSize.of(64)
 of_xdp = partial(ceiling_of, "xdp", 1, SIZE)

@@ -15,7 +15,7 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import MissingError, UsageError
-from netbench.generators.frame_template import build_frame
+from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.frames import flow_ports
 from netbench.generators.trex.trex import Trex, TrexSource
 from netbench.generators.trex.trex_package import BEGINS_LATER_S, no_client, own_name
@@ -88,7 +88,7 @@ def test_a_stream_is_the_frame_of_all_sources_numbered_by_the_field_engine(serve
     traffic = replace(TRAFFIC, flows=3, seed=7, frame_size=FrameSize.of(100))
     source.prepare(traffic)
     (stream,) = server.ports[0].streams.values()
-    assert b64decode(stream["packet"]["binary"]) == build_frame(traffic)
+    assert b64decode(stream["packet"]["binary"]) == FrameTemplate.of(traffic).frames[100]
     assert stream["mode"] == {
         "type": "single_burst",
         "total_pkts": 500,

@@ -12,7 +12,6 @@ from netbench.errors import TestbedError, UsageError
 from netbench.model.units import Load
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.plan.warm_up import MOST, expected_number, is_enough, warm_up_trial
-from netbench.report.page import report_page
 from netbench.results.export_columns import stream_rows, warm_up_rows
 from netbench.results.export_files import export
 from netbench.results.store import Store
@@ -20,6 +19,7 @@ from netbench.statistics.groups import group_trials
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour
 from tests.unit.inputs import profile, shared_topology, topology, trial_spec
+from tests.unit.report_page import report_page
 
 UUTS = tuple({"name": name, "kind": "raw"} for name in ("a", "b"))
 DIES = Behaviour(uut_error="guest a: QEMU was killed by signal 9")
