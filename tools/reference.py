@@ -36,16 +36,27 @@ _SECTIONS = {
     "ScheduleSpec": ("schedule", "search"),
     "MaximaSpec": ("search", "search"),
 }
+# Tables that are not on the page, with the table that has the same keys: the options of `maxima` are those of a search.
+_SAME_KEYS = {"maxima": "schedule"}
 # Values with units, by the first example in their schemas; the page explains them in one place.
 _UNITS = {"500ms": "time", "256M": "memory size", "0.5%": "percentage", "50%": "percentage", "1Gbit/s": "bit rate"}
 
 
-def reference_text() -> str:
-    """Return the page: the template with the table of each model in place of its mark."""
-    text = _TEMPLATE.read_text()
-    for name, table in _tables().items():
-        text = text.replace(_MARK.format(name), table)
+def reference_text(template: str) -> str:
+    """Return the page: the template with the table of each model in place of its mark; ValueError for a missing key."""
+    tables, text = _tables(), template
+    for name, table in tables.items():
+        mark = _MARK.format(name)
+        shown = _keys(tables[_SAME_KEYS[name]]) if name in _SAME_KEYS else {"kind"}
+        if mark not in template and (missing := _keys(table) - shown):
+            raise ValueError(f"{mark} is missing in the template, so these keys are too: {', '.join(sorted(missing))}")
+        text = text.replace(mark, table)
     return text
+
+
+def _keys(table: str) -> set[str]:
+    """Return the keys in the first column of a table."""
+    return {line.split("`")[1] for line in table.splitlines() if line.startswith("| `")}
 
 
 def _tables() -> dict[str, str]:
@@ -155,7 +166,7 @@ def _code(value: Any) -> str:  # noqa: ANN401 - any JSON
 
 
 if __name__ == "__main__":
-    text = reference_text()
+    text = reference_text(_TEMPLATE.read_text())
     if "--check" in sys.argv[1:]:
         sys.exit(0 if _PAGE.exists() and _PAGE.read_text() == text else f"{_PAGE} is out of date: run `make schemas`")
     _PAGE.write_text(text)

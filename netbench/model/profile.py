@@ -161,7 +161,7 @@ class Profile(BaseModel):
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 1
     """Seed of the order and of the flows."""
     tolerance: Annotated[Percent, Field(le=1)] = 0.01
-    """Allowed deviation of the offered load. Above 3%, also the limit for disturbed trials."""
+    """Allowed deviation of the offered load. A value above 3% also replaces the limit of 3% for disturbed trials."""
     max_lateness: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 0.05
     """Lateness of a source above which a trial is suspicious; at most a tenth of `duration`."""
     retries: Annotated[int, Field(strict=True, ge=0, le=10)] = 2

@@ -42,7 +42,10 @@ def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profi
 def ceiling_unknown_on(vm: str | None) -> CampaignWarning:
     """Return the warning for UUTs on this VM (None: on no VM) if the self-test covered only the testbed of others."""
     where = "on no VM" if vm is None else f"on VM {vm}"
-    text = f"The tester's ceiling for UUTs {where} is unknown, so loads above it are not detected."
+    text = (
+        f"The tester's ceiling for UUTs {where} is unknown, so loads above it are not detected. Measure them in a "
+        f"topology whose namespaces are all {where}, after `netbench selftest` of it."
+    )
     return CampaignWarning(WarningKind.CEILING_UNKNOWN, text)
 
 
@@ -107,12 +110,16 @@ def _expected(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple
         yield (
             WarningKind.NOMINAL_LINE_RATE,
             "A veth pair has no line rate. The rate in the topology is nominal: shares of line rate refer to it, "
-            "nothing enforces it.",
+            "nothing enforces it. For loads that do not depend on it, use frames/s, `50% of maximum` or `max`.",
         )
     above = loads_above_line_rate(topology, profile)
     if above:
         more = f" and {len(above) - 1} more" if len(above) > 1 else ""
-        yield WarningKind.ABOVE_LINE_RATE, f"Above the nominal line rate of the link: {above[0]}{more}."
+        yield (
+            WarningKind.ABOVE_LINE_RATE,
+            f"Above the nominal line rate of the link: {above[0]}{more}. Nothing enforces this rate. Request lower "
+            "loads, or raise `rate` of the link.",
+        )
     for end, kind in that_follow_load(profile).items():
         yield (
             WarningKind.TESTER_FOLLOWS_LOAD,

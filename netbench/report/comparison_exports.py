@@ -38,7 +38,7 @@ JsonObject = dict[str, object]
 
 
 def json_document(base: str, results: CampaignResults, compared: Sequence[Compared]) -> str:
-    """The comparison as JSON; `docs/results.md` has the schema."""
+    """The comparison as JSON; `docs/compare-in-ci.md` has the schema."""
     document = {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,

@@ -396,8 +396,8 @@ def _tester(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Findi
         ):
             yield (
                 ReasonKind.TESTER_DROPPED,
-                f"{drops.counter} dropped {drops.frames:,} frames at the {drops.point.name}: not the UUT's doing; "
-                "remove it",
+                f"{drops.counter} dropped {drops.frames:,} frames at the {drops.point.name}: a rule or queue of the "
+                "tester's machine, not of the UUT; remove it",
             )
 
 
@@ -431,7 +431,7 @@ def _addressed_elsewhere(evidence: StreamObservation, counts: StreamCounts) -> I
             yield (
                 ReasonKind.LINK_CHANGED,
                 f"{loss.frames:,} frames to {evidence.traffic.dst_mac} were dropped at the {loss.point} as frames for "
-                "another MAC address: compare the NIC's address with this one",
+                f"another MAC address; check whether the NIC still has the address {evidence.traffic.dst_mac}",
             )
 
 

@@ -241,8 +241,8 @@ def test_a_ratio_is_of_loads_that_are_valid_on_both_sides_whichever_side_is_not(
         ),
         (
             [*LOSSY, *at(300_000, 1, reasons=LATE)],
-            "1 of 7 trials is not valid (offered-out-of-tolerance) and excluded. The result may change once they are "
-            "repeated. Request loads that the source can send, or give the source its own CPU.",
+            "1 of 7 trials is not valid (offered-out-of-tolerance) and excluded. Another run may have another result. "
+            "Request loads that the source can send, or give the source its own CPU.",
         ),
     ],
 )

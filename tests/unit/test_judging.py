@@ -191,13 +191,14 @@ NFT = growth("bridge", "nft b", "dropped", None)
                 traffic=replace(TRAFFIC, dst_mac="02:00:00:00:00:01"),
             ),
             ReasonKind.LINK_CHANGED,
-            "7 frames to 02:00:00:00:00:01 were dropped at the ingress NIC as frames for another MAC address: compare "
-            "the NIC's address with this one",
+            "7 frames to 02:00:00:00:00:01 were dropped at the ingress NIC as frames for another MAC address; check "
+            "whether the NIC still has the address 02:00:00:00:00:01",
         ),
         (
             replace(CLEAN, growths=(growth("sink NIC", "nft t c rule 4", "dropped", 7),)),
             ReasonKind.TESTER_DROPPED,
-            "nft t c rule 4 dropped 7 frames at the sink NIC: not the UUT's doing; remove it",
+            "nft t c rule 4 dropped 7 frames at the sink NIC: a rule or queue of the tester's machine, not of "
+            "the UUT; remove it",
         ),
         (
             replace(CLEAN, received=received(997), nics={**CLEAN.nics, "sink": replace(SINK, rx=997, rx_dropped=3)}),

@@ -52,7 +52,7 @@ def test_loads_above_line_rate():
     text = found(topology(), wanted)[WarningKind.ABOVE_LINE_RATE]
     assert text == (
         "Above the nominal line rate of the link: 2Gbit/s at 64 bytes on source/tx1 (line rate 1,488,095 frames/s) "
-        "and 1 more."
+        "and 1 more. Nothing enforces this rate. Request lower loads, or raise `rate` of the link."
     )
     assert WarningKind.ABOVE_LINE_RATE not in found(topology(), profile(**GOOD, loads=["100%", "1Gbit/s"]))
 
