@@ -37,7 +37,7 @@ from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.plan.duration import TimeLeft, fitted
-from netbench.plan.schedule import Costs, Schedule, VmCosts
+from netbench.plan.schedule import Costs, Schedule, VmCosts, refuse_wrong_trial
 from netbench.plan.schedule_factory import held_steady, make_schedule
 from netbench.plan.selection import choose
 from netbench.plan.warm_up import expected_number
@@ -447,6 +447,8 @@ def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -
     def next_trial() -> TrialSpec | None:
         while isinstance(following := schedule.next(record.store), TrialResult):
             record.keep(following)
+        if following is not None:
+            refuse_wrong_trial(following, schedule, uuts, record.store)
         record.keep_ended(schedule.ended_sweeps)
         record.keep_searches(schedule.searches)
         record.keep_ceilings((*_without_uut(CEILINGS.of(record.manifest)), *schedule.ceilings))

@@ -451,7 +451,10 @@ def run_command_line(arguments: list[str]) -> int:
         # Not app(): it would turn a closed pipe and every signal into its own exit codes.
         command = typer.main.get_command(app)
         if "_NETBENCH_COMPLETE" in os.environ:  # a shell completes, by the script of --show-completion
-            command.main(arguments, prog_name="netbench")
+            try:
+                command.main(arguments, prog_name="netbench")
+            except SystemExit as ended:
+                return int(ended.code or 0)
         with command.make_context("netbench", arguments) as context:
             command.invoke(context)
     except typer.Exit as leaving:

@@ -5,6 +5,7 @@ import gc
 import os
 import resource
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from netbench.cli.output import LastingOutput, complain, open_standard_streams, say
@@ -51,7 +52,7 @@ def _outcome(shield: Shield) -> int:
     try:
         with shield.lifted():
             return _run_command()
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:  # a plug-in may raise SystemExit
         code = _explain(error)
         return code if (left := unreported(error)) is None else _complain(left)
 
@@ -108,10 +109,16 @@ def _explain(error: BaseException) -> int:
             "its limit (ulimit -v or -u, cgroup), or install it anew"
         )
         return ExitCode.MISSING
+    from netbench.config.plugins import other_packages
+
     # A defect of netbench or of a plug-in: still one short message, with a hint at how to see more.
-    at_fault = _plugin_code(error)
+    packages = other_packages()
+    at_fault = _plugin_code(error, packages)
+    others = "" if at_fault else ", ".join(sorted(packages))
+    hint = f"; a plug-in may have returned a wrong value (installed: {others})" if others else ""
+    where = f" in the plug-in {at_fault}" if at_fault else ""
     complain(
-        f"netbench: unexpected {type(error).__name__}{f' in the plug-in {at_fault}' if at_fault else ''}: {error}\n"
+        f"netbench: unexpected {type(error).__name__}{where}: {error}{hint}\n"
         f"please report it{' to the authors of the plug-in' if at_fault else ''}; NETBENCH_DEBUG=1 shows where it arose"
     )
     return ExitCode.BROKEN
@@ -124,11 +131,9 @@ def _lacks_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | ImportError) or is_refused or no_thread
 
 
-def _plugin_code(error: BaseException) -> str:
+def _plugin_code(error: BaseException, packages: Collection[str]) -> str:
     """Return the innermost line of a plug-in's code that the error passed; empty for none."""
-    from netbench.config.plugins import other_packages
-
-    packages, found, step = other_packages(), "", error.__traceback__
+    found, step = "", error.__traceback__
     while step is not None:
         module = str(step.tb_frame.f_globals.get("__name__", ""))
         if module.partition(".")[0] in packages:

@@ -40,10 +40,12 @@ class Installed:
 def installed(group: str) -> Installed:
     """Return all installed kinds of a group; UsageError if there are none, because then netbench is not installed."""
     kinds, broken = {}, {}
-    entries = [
-        entry for name in (group, *_WITHIN.get(group, ())) for entry in _read_once(entry_points, name, tuple(sys.path))
-    ]
+    entries = _entries(group)
+    own = {entry.name for entry in entries if _is_own(entry)}
     for entry in sorted(entries, key=lambda entry: entry.name):
+        if entry.name in own and not _is_own(entry):
+            broken[f"{entry.name} of another package"] = f"{entry.value} is ignored: netbench has its own {entry.name}"
+            continue
         try:
             kinds[entry.name] = _checked(entry.load(), group)
         # Importing a third-party module may raise anything, even SystemExit; the other kinds must still work.
@@ -82,15 +84,23 @@ def _read_once(read: Callable[..., Iterable[EntryPoint]], group: str, path: tupl
 
 def origin(group: str, name: str) -> str:
     """Return the package of a class of a group, and its version; empty if unknown."""
-    groups = (group, *_WITHIN.get(group, ()))
-    entries = (entry for member in groups for entry in _read_once(entry_points, member, tuple(sys.path)))
-    package = next((entry.dist for entry in entries if entry.name == name), None)
+    named = [entry for entry in _entries(group) if entry.name == name]
+    package = next((entry.dist for entry in sorted(named, key=_is_own, reverse=True)), None)
     return f"{package.name} {package.version}" if package else ""
 
 
 def is_built_in(group: str, name: str) -> bool:
     """Return whether a class of a group belongs to netbench itself."""
-    return origin(group, name).startswith("netbench ")
+    return any(entry.name == name and _is_own(entry) for entry in _entries(group))
+
+
+def _entries(group: str) -> list[EntryPoint]:
+    groups = (group, *_WITHIN.get(group, ()))
+    return [entry for name in groups for entry in _read_once(entry_points, name, tuple(sys.path))]
+
+
+def _is_own(entry: EntryPoint) -> bool:
+    return entry.value.startswith("netbench.")
 
 
 def other_packages() -> frozenset[str]:

@@ -4,14 +4,16 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from math import inf
 from typing import ClassVar
 
 from pydantic import BaseModel
 
-from netbench.config.plugins import SCHEDULES, plugins
+from netbench.config.plugins import SCHEDULES, origin, plugins
+from netbench.errors import TestbedError
 from netbench.model.campaign import EndedSweep
 from netbench.model.frame_size import FrameSize
 from netbench.model.profile import NoOptions, Profile
@@ -20,7 +22,7 @@ from netbench.model.search import SearchResult
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.topology import Topology
 from netbench.model.trial import GuestTask, TrialFrames, TrialResult, TrialSpec
-from netbench.model.units import Load
+from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import CampaignWarning
 from netbench.model.virtualisation import DurationEstimate
 
@@ -278,3 +280,18 @@ def _task(
     load = activity.load
     traffic = None if load is None else TrialFrames(activity.frame_size, load, profile.flows, profile.seed)
     return GuestTask(name, activity, tuple(streams), traffic, duration_s, warm_up_s)
+
+
+def refuse_wrong_trial(trial: object, schedule: Schedule, uuts: Collection[str], done: Container[str]) -> None:
+    """Raise TestbedError for something that a schedule must not return as its next trial."""
+    kind = schedule.plan.profile.schedule.kind
+    package = origin(SCHEDULES, kind)
+    who = f"the schedule {kind}{f' (package {package})' if package else ''} returned"
+    if not isinstance(trial, TrialSpec):
+        raise TestbedError(f"{who} {trial!r} instead of a trial")
+    if trial.uut not in uuts:
+        raise TestbedError(f"{who} a trial of {trial.uut}, which is no UUT of this campaign: {', '.join(uuts)}")
+    if trial.load.kind is not LoadKind.MAX and not 0 < trial.load.value < inf:
+        raise TestbedError(f"{who} a trial with the load {trial.load}: a load must be above 0")
+    if trial.key in done:
+        raise TestbedError(f"{who} the trial {trial.key} again, which has been measured")

@@ -110,7 +110,7 @@ def _expected(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple
         yield (
             WarningKind.NOMINAL_LINE_RATE,
             "A veth pair has no line rate. The rate in the topology is nominal: shares of line rate refer to it, "
-            "nothing enforces it. For loads that do not depend on it, use frames/s, `50% of maximum` or `max`.",
+            "nothing enforces it. For loads that do not depend on it, use frames/s, Mbit/s, `50% of maximum` or `max`.",
         )
     above = loads_above_line_rate(topology, profile)
     if above:

@@ -97,7 +97,7 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
         *_neighbours(results, groups),
         *(() if results.searches else _loss(results, groups)),
     ]
-    # The first screen has room for few findings more.
+    # Caveats come before the other findings, so that the first screen shows them.
     if found := caveats(results, groups):
         (lead, anchor), *others = found
         known.append(Finding("Caveats", lead, anchor, " ".join(text for text, _ in others)))

@@ -1,7 +1,7 @@
 """Counts captures of a self-test once more by dpkt, frame by frame: the counts by numpy must be the same."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from netbench.model.counts import StreamCounts
 from netbench.model.selftest_record import SelftestCheck
 from netbench.model.traffic import PKTGEN_MAGIC
 from netbench.model.trial import TrialResult
+from netbench.model.verdict import Verdict
 from netbench.selftest.trials import complaints
 
 _MAGIC = PKTGEN_MAGIC.to_bytes(4)
@@ -18,30 +19,30 @@ _MAGIC = PKTGEN_MAGIC.to_bytes(4)
 
 @dataclass(frozen=True, slots=True)
 class StreamRecount:
-    """The frames of one stream in a capture: distinct ones, further copies, and reordered ones (RFC 4737)."""
+    """The frames of one stream: distinct ones, further copies, and reordered ones (RFC 4737); None is unknown."""
 
-    frames: int
-    duplicates: int
-    reordered: int
+    frames: int | None
+    duplicates: int | None
+    reordered: int | None
 
-    def __str__(self) -> str:
-        return f"{self.frames:,} received, {self.duplicates:,} duplicates, {self.reordered:,} reordered"
+    def agrees_with(self, other: "StreamRecount") -> bool:
+        """Return whether all numbers that both know are equal."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return all(mine == others for mine, others in pairs if mine is not None and others is not None)
 
 
-def recount(capture: Path) -> StreamRecount | None:
-    """Count the pair of addresses with the most numbered frames in a pcap or pcapng; None if there are none.
+def recount(capture: Path) -> StreamRecount:
+    """Count the pair of addresses with the most numbered frames in a pcap or pcapng; all 0 if there are none.
 
-    A frame is reordered if a higher number arrived before its first copy (RFC 4737, section 3.3). ValueError for a file
-    that dpkt cannot read.
+    A frame is reordered if a higher number arrived before its first copy (RFC 4737, section 3.3). OSError, ValueError
+    or dpkt.Error for a file that dpkt cannot read.
     """
     numbers: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)
     with capture.open("rb") as file:
         for _, frame in dpkt.pcap.UniversalReader(file):
             for addresses, number in _numbered(frame):
                 numbers[addresses].append(number)
-    if not numbers:
-        return None
-    arrived = max(numbers.values(), key=len)
+    arrived = max(numbers.values(), key=len, default=[])
     first_copies = list(dict.fromkeys(arrived))
     highest, reordered = -1, 0
     for number in first_copies:
@@ -52,27 +53,33 @@ def recount(capture: Path) -> StreamRecount | None:
 
 def judge_recount(result: TrialResult, captures: Path) -> SelftestCheck:
     """Check that a recount of a trial's captures gives the counts of the trial; skipped if the sink stores none."""
-    files = {counts.stream: _capture_of(counts, captures) for counts in result.streams}
     common: dict[str, str] = {"name": "recount by dpkt", "uut": result.spec.uut}
-    if None in files.values():
+    if result.verdict is Verdict.INVALID:
+        return SelftestCheck(**common, passed=False, detail=complaints(result))
+    files = [_capture_of(counts, captures) for counts in result.streams]
+    if None in files:
         return SelftestCheck(**common, passed=None, detail="skipped: this kind of sink stores no captures")
-    recounts = {stream: recount(file) for stream, file in files.items() if file is not None}
-    counted = {
-        counts.stream: StreamRecount(received.frames, received.duplicates or 0, received.reordered or 0)
-        for counts in result.streams
-        if (received := counts.received).frames is not None
-    }
-    detail = ""
-    if counted != recounts:
-        disagree = "netbench and dpkt counted the same captures and disagree: please report it"
-        detail = disagree if len(counted) == len(recounts) else complaints(result)
+    try:
+        recounts = [recount(file) for file in files if file is not None]
+    except (OSError, ValueError, dpkt.Error) as error:
+        detail = f"dpkt cannot read the capture: {type(error).__name__}: {error}"
+        return SelftestCheck(**common, passed=False, detail=detail)
+    counted = [
+        StreamRecount(received.frames, received.duplicates, received.reordered)
+        for received in (counts.received for counts in result.streams)
+    ]
+    agree = all(mine.agrees_with(others) for mine, others in zip(counted, recounts, strict=True))
     return SelftestCheck(
-        **common, truth=_text(recounts), measured=_text(counted), passed=counted == recounts, detail=detail
+        **common,
+        truth=_text(recounts),
+        measured=_text(counted),
+        passed=agree,
+        detail="" if agree else "netbench and dpkt counted the same captures and disagree: please report it",
     )
 
 
 def _capture_of(counts: StreamCounts, captures: Path) -> Path | None:
-    return next(captures.glob(f"trial-*-{counts.stream}.pcap"), None)
+    return next(captures.glob(f"trial-{'[0-9]' * 6}-{counts.stream}.pcap"), None)
 
 
 def _numbered(frame: bytes) -> Iterator[tuple[tuple[bytes, bytes], int]]:
@@ -86,9 +93,8 @@ def _numbered(frame: bytes) -> Iterator[tuple[tuple[bytes, bytes], int]]:
         yield (ip.src, ip.dst), int.from_bytes(udp.data[4:8])
 
 
-def _text(by_stream: Mapping[str, StreamRecount | None]) -> str:
+def _text(streams: Sequence[StreamRecount]) -> str:
     """Return the counts of all streams together."""
-    known = [counts for counts in by_stream.values() if counts is not None]
-    if len(known) < len(by_stream) or not known:
-        return "unknown"
-    return str(StreamRecount(*(sum(numbers) for numbers in zip(*map(astuple, known), strict=True))))
+    kinds = ("received", "duplicates", "reordered")
+    columns = zip(kinds, zip(*map(astuple, streams), strict=True), strict=True)
+    return ", ".join(f"{'unknown' if None in numbers else f'{sum(numbers):,}'} {kind}" for kind, numbers in columns)

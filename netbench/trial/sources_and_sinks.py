@@ -1,4 +1,4 @@
-"""The sinks of one trial: which frames they are to receive, and which frames they received."""
+"""The sources and sinks of one trial: their start and end, and the frames that they sent and received."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -10,6 +10,7 @@ from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.selftest_record import Ceilings
 from netbench.model.tester import Disturbance
+from netbench.model.traffic import Sent
 from netbench.model.trial import GuestResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.trial.observation import RESET, UNCOUNTED, StreamObservation
@@ -175,7 +176,7 @@ def judge(evidence: StreamObservation, counts: StreamCounts, tolerance: float, m
         of_source += _pacing(evidence, max_lateness_s, max(_MAY_BE_LATE_PART, tolerance))
     findings = [
         *of_source,
-        *_sink(evidence.received),
+        *_sink(evidence.received, evidence.sent),
         *_dropped_unknown(evidence.received, counts),
         *_tester(evidence, counts),
         *_links(evidence),
@@ -360,11 +361,13 @@ def _pacing(evidence: StreamObservation, max_lateness_s: float, part: float) -> 
         )
 
 
-def _sink(received: Received) -> Iterator[Finding]:
+def _sink(received: Received, sent: Sent) -> Iterator[Finding]:
     if received.no_room:
         yield ReasonKind.CAPTURE_DISK_FULL, received.no_room
     elif received.error:
         yield ReasonKind.CAPTURE_FAILED, received.error
+    elif sent.frames and not sent.error and (received.frames is None or received.frames < 0):
+        yield ReasonKind.CAPTURE_FAILED, f"the sink returned {received.frames} as its number of frames, and no reason"
     if received.dropped:
         yield (
             ReasonKind.CAPTURE_DROPPED,

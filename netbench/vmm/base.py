@@ -197,9 +197,15 @@ class Vmm:
     applies_cpu_shares: bool = False
     # Whether its guests are on another machine that source and sink are cabled to: streams have no NICs in between.
     elsewhere: ClassVar[bool] = False
-    own_kernel: ClassVar[bool] = True  # its guests have kernels that schedule them and count their CPU time
+    # Whether its guests have kernels that schedule them and count their CPU time. Default: unless `kinds` is OS_LEVEL.
+    own_kernel: ClassVar[bool] = True
     pace: ClassVar[DurationEstimate] = DurationEstimate()
     pace_in_vm: ClassVar[DurationEstimate | None] = None  # in a VM with an emulated CPU; None: the same
+
+    def __init_subclass__(cls, **more: object) -> None:
+        super().__init_subclass__(**more)
+        if "kinds" in cls.__dict__ and "own_kernel" not in cls.__dict__:
+            cls.own_kernel = set(cls.kinds) != {Virtualisation.OS_LEVEL}
 
     def __init__(self, options: GuestOptions) -> None:
         self.options = options

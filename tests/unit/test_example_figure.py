@@ -1,6 +1,11 @@
 """The example of a figure that comes from outside."""
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
+from math import nan
+from typing import Any
 
 import pytest
 from netbench_example.unsent import FIGURE
@@ -42,16 +47,46 @@ def test_it_is_on_the_page_and_a_file(tmp_path, install):
     assert figures.extra(ReportModel.of(campaign(planned=1))) == []
 
 
-def test_one_that_fails_is_left_out_and_its_error_is_on_the_page(tmp_path, install):
+def failing(error: BaseException) -> Callable[[ReportModel], list[NamedChart]]:
     def fail(model: ReportModel) -> list[NamedChart]:
-        raise AttributeError("no such number")
+        raise error
 
-    install(Figure("unsent", "Unsent frames", requires_trials, fail))
+    return fail
+
+
+def altered(**changes: Any) -> Callable[[ReportModel], list[NamedChart]]:
+    """Its charts with another name, or other numbers in all their marks."""
+
+    def build(model: ReportModel) -> list[NamedChart]:
+        (named,) = FIGURE.build(model)
+        if "y" not in changes:
+            return [replace(named, **changes)]
+        for panel in named.chart.panels:
+            for place, series in enumerate(panel.series):
+                marks = tuple(replace(mark, **changes) for mark in series.marks)
+                panel.series[place] = replace(series, marks=marks)
+        return [named]
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("build", "error"),
+    [
+        (failing(AttributeError("no such number")), "AttributeError: no such number"),
+        (failing(SystemExit(0)), "SystemExit: 0"),
+        (lambda _: ["a chart"], "TypeError: build() returned 'a chart' instead of a NamedChart"),
+        (altered(name="../escaped"), "ValueError: the name '../escaped' of a chart is no file name"),
+        (altered(y=nan), "a number that is not finite"),
+    ],
+)
+def test_one_that_fails_is_left_out_and_its_error_is_on_the_page(tmp_path, install, build, error):
+    install(Figure("unsent", "Unsent frames", requires_trials, build))
     results = comparison(sizes=(64,), sources=(1,), repetitions=2)
-    page = report_page(results)
+    page = unescape(report_page(results))
     assert "This figure is missing" in page
-    assert "failed with AttributeError: no such number" in page
+    assert error in page
     assert "throughput" in {shown.name.partition("-")[0] for shown in figures_on(page)}
-    with pytest.raises(NetbenchError, match="are missing in .*unsent .*AttributeError: no such number"):
+    with pytest.raises(NetbenchError, match=f"are missing in .*unsent .*{re.escape(error)}"):
         publish(results, Publication(figures="csv"), tmp_path)
     assert {path.stem.partition("-")[0] for path in tmp_path.iterdir()} >= {"throughput", "maximum"}

@@ -367,6 +367,7 @@ ALONE = {
         sent(error="ENETDOWN", duration_s=9.0),
         [ReasonKind.GENERATOR_FAILED],
     ),
+    "a sink that returns no count and no reason": (replace(CLEAN, received=Received()), [ReasonKind.CAPTURE_FAILED]),
     "one that died is not also blamed for sending nothing": (
         replace(CLEAN, sent=replace(NOTHING_SENT, error="killed by signal 9"), received=Received()),
         [ReasonKind.GENERATOR_FAILED],

@@ -115,7 +115,7 @@ def test_other_impairment_than_the_known_one_fails():
         ({"received": 19}, False, "disagree"),
         ({"duplicate_frames": 2}, False, "disagree"),
         ({"reordered_frames": 0}, False, "disagree"),
-        ({"received": None}, False, ""),
+        ({"reordered_frames": None, "duplicate_frames": None}, True, ""),
         ({"stream": "s2"}, None, "skipped: this kind of sink stores no captures"),
     ],
 )
@@ -123,11 +123,20 @@ def test_a_capture_is_counted_again_by_dpkt(tmp_path, counts, passed, message):
     arrived = [*range(10), 11, 12, 10, 10, *range(13, 20)]  # of these, 10 is late, and arrives twice
     others = [stream_frame(3, src="198.18.0.9"), Frame(ethernet(b"", ether_type=0x88CC)), Frame(b"\0" * 8)]
     frames = [cut(stream_frame(number, size=1518), 64) for number in arrived]
-    (tmp_path / "trial-1-s1.pcap").write_bytes(pcap([*frames, *others], snap=64))
+    (tmp_path / "trial-000001-s1.pcap").write_bytes(pcap([*frames, *others], snap=64))
+    (tmp_path / "trial-000001-a-s1.pcap").write_bytes(pcap([]))
     counted = {"received": 20, "duplicate_frames": 1, "reordered_frames": 1, **counts}
     check = judge_recount(trial(stream_counts(sent=20, **counted)), tmp_path)
     assert (check.passed, message in check.detail) == (passed, True)
     assert check.truth == ("" if passed is None else "20 received, 1 duplicates, 1 reordered")
+
+
+def test_without_a_readable_capture_the_recount_fails(tmp_path):
+    (tmp_path / "trial-000001-s1.pcap").write_bytes(b"")
+    assert "dpkt cannot read the capture" in judge_recount(trial(stream_counts()), tmp_path).detail
+    reasons = (Reason(ReasonKind.CAPTURE_FAILED, "s1", "tcpdump died"),)
+    check = judge_recount(trial(stream_counts(), reasons=reasons), tmp_path)
+    assert (check.passed, "tcpdump died" in check.detail) == (False, True)
 
 
 @pytest.mark.parametrize("median_ns", [1_990_000, 2_600_000])

@@ -40,11 +40,12 @@ class Halving(Schedule):
                         trial = self.plan.trial(uut, scenario, size, Load.of_fps(fps), 1, index=index, boot=boot)
                         if trial.key not in results:
                             return trial
-                        low, high = (fps, high) if _clean(results[trial.key]) else (low, fps)
                         index += 1
+                        if results[trial.key].verdict is not Verdict.VALID:
+                            break  # it shows nothing about the UUT
+                        low, high = (fps, high) if _lossless(results[trial.key]) else (low, fps)
         return None
 
 
-def _clean(result: TrialResult) -> bool:
-    lossless = not any(counts.lost_frames for counts in result.streams)
-    return lossless and result.verdict is Verdict.VALID and not result.is_saturated
+def _lossless(result: TrialResult) -> bool:
+    return not result.is_saturated and not any(counts.lost_frames for counts in result.streams)

@@ -22,7 +22,6 @@ class Namespaces(Vmm):
 
     kinds = (Virtualisation.OS_LEVEL,)
     supports = replace(Vmm.supports, attachments=("veth",))
-    own_kernel = False
 
     def needs(self) -> frozenset[str]:
         return frozenset({"netns"})

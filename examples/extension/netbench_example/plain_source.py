@@ -1,5 +1,6 @@
 """A source that sends one frame after the other through a plain socket, from a Python process on its host."""
 
+import os
 import socket
 import time
 
@@ -21,6 +22,8 @@ class PlainWorker(Worker):
     """The part in the source's process; `serve` passes the campaign's requests to it."""
 
     def __init__(self, interface: str, *cpus: str) -> None:
+        if cpus:
+            os.sched_setaffinity(0, map(int, cpus))
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self.socket.bind((interface, 0))
 

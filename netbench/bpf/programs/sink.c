@@ -171,7 +171,7 @@ static __always_inline void tell_delay(struct counts *to, struct history *past, 
 		add(&to->variation, delay_ns > after ? delay_ns - after : after - delay_ns);
 }
 
-// Of a frame whose stamp was made when the one before it had been sent: netbench.capture.delays.EarlyStamps.
+// Of a frame whose stamp was made when the one before it had been sent: netbench.capture.delay_variation.EarlyStamps.
 static __always_inline void tell_early(struct counts *to, struct history *past, __u64 number)
 {
 	struct frame *one = &past->recent[number % RECENT], *next = &past->recent[(number + 1) % RECENT];

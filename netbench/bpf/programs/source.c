@@ -1,4 +1,4 @@
-// The test frames of one trial, written into live frames (generators/xdp/program_trial.py has the same `struct trial`).
+// The test frames of one trial, written into live frames (generators/xdp/xdp_trial.py has the same `struct trial`).
 //
 // Each run has a frame of the kernel's to fill and send, or to give back. Frames come back from where they were sent,
 // maybe altered on the way: every header is written anew. The layout is that of generators/frames.py.

@@ -98,9 +98,12 @@ document.addEventListener("click", event => {
 });
 
 every("table").forEach(makeSortable);
-every("select[data-pick]").forEach(restore);
 const views = every(".choice [data-view]").map(button => button.dataset.view);
-const chosen = choices.get("view");
-if (views.length) choose(views.includes(chosen) ? chosen : views[0]);
-goTo(choices.anchor);
-addEventListener("hashchange", () => goTo(choices.anchor));
+function restoreAll() {
+  every("select[data-pick]").forEach(restore);
+  const chosen = choices.get("view");
+  if (views.length) choose(views.includes(chosen) ? chosen : views[0]);
+  goTo(choices.anchor);
+}
+restoreAll();
+addEventListener("hashchange", restoreAll);

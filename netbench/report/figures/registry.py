@@ -3,8 +3,10 @@
 Figures are registered under the entry points `netbench.figures`, the built-in ones too.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, TypeVar
 
 from netbench.config import plugins
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from netbench.report.model import ReportModel
 
 Item = TypeVar("Item")
+_CHART_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 Draw = Callable[[Sequence[Item], Mapping[str, Style]], Chart]
 
 
@@ -52,19 +55,40 @@ def figures() -> dict[str, Figure]:
 def charts_of(model: "ReportModel", names: Iterable[str] = ()) -> Iterator[NamedChart]:
     """The charts of all figures that the results allow, or of those with these names.
 
-    A figure of another package that fails has none, and its error is put into `model.broken_figures`.
+    A figure of another package that fails or cannot be imported has none; its error is put into `model.broken_figures`.
     """
-    registered = figures()
-    for name in names or registered:
+    registered, names_in_use = figures(), set[str]()
+    for name, why in plugins.installed(plugins.FIGURES).broken.items():
+        model.broken_figures.setdefault(name, why)
+    own_first = sorted(registered, key=lambda name: not plugins.is_built_in(plugins.FIGURES, name))
+    for name in names or own_first:
         try:
             charts = [] if registered[name].requirement(model) else list(registered[name].build(model))
-        except Exception as error:  # third-party code may raise anything; the other figures must still appear
+            _refuse_wrong_charts(charts, names_in_use)
+        # Third-party code may raise anything, even SystemExit; the other figures must still appear.
+        except (Exception, SystemExit) as error:
             if plugins.is_built_in(plugins.FIGURES, name):
                 raise
             package = plugins.origin(plugins.FIGURES, name)
             model.broken_figures[name] = f"package {package} failed with {type(error).__name__}: {error}"
         else:
             yield from charts
+
+
+def _refuse_wrong_charts(charts: Iterable[object], names_in_use: set[str]) -> None:
+    """Raise TypeError for what is no chart, and ValueError for a name that is taken or unfit for files, and for NaN."""
+    for named in charts:
+        if not isinstance(named, NamedChart) or not isinstance(named.chart, Chart):
+            raise TypeError(f"build() returned {named!r} instead of a NamedChart with a Chart")
+        if not _CHART_NAME.fullmatch(named.name):
+            raise ValueError(f"the name {named.name!r} of a chart is no file name of letters, digits, dots and dashes")
+        if named.name in names_in_use:
+            raise ValueError(f"two charts have the name {named.name}")
+        marks = named.chart.marks
+        values = (value for mark in marks for value in (mark.x, mark.y, mark.low, mark.high, *mark.numbers.values()))
+        if any(isinstance(value, float) and not isfinite(value) for value in values):
+            raise ValueError(f"the chart {named.name} contains a number that is not finite")
+        names_in_use.add(named.name)
 
 
 def by_setting(

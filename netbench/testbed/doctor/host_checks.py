@@ -15,7 +15,7 @@ from typing import Protocol
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installed
+from netbench.config.plugins import FIGURES, GENERATORS, SCHEDULES, SINKS, UUTS, installed
 from netbench.errors import NetbenchError
 from netbench.linux.cgroups import cpu_limit
 from netbench.linux.requirements import Tool
@@ -226,8 +226,8 @@ def check_plug_ins() -> list[HostCheck]:
     """Return a check for each plug-in that cannot be imported; the others work without it."""
     remedy = "install the missing dependency, or remove its package"
     return [
-        HostCheck(f"plug-in:{name}", Status.WARNING, why, remedy, f"topologies and profiles with kind {name}")
-        for group in (GENERATORS, SCHEDULES, SINKS, UUTS)
+        HostCheck(f"plug-in:{name}", Status.WARNING, why, remedy, f"the kind or figure {name}")
+        for group in (FIGURES, GENERATORS, SCHEDULES, SINKS, UUTS)
         for name, why in installed(group).broken.items()
     ]
 

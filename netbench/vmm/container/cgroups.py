@@ -234,7 +234,7 @@ def cpu_cgroup_procs(group: str, existing: Sequence[Hierarchy]) -> str:
 class AddGroups(Change):
     """A control group of netbench in each hierarchy, with a weight and a limit of CPU time as in AddCgroup.
 
-    An undo also removes all groups that libvirt made below. found() sets `paths`, separated by blanks. It also sets
+    An undo also removes all groups that libvirt made below. with_former_state() sets `paths`, separated by blanks, and
     `switched_on`: the controllers of version 2 that netbench has to enable for them.
     """
 

@@ -149,7 +149,6 @@ class Container(Vmm):
     )
     kinds = (Virtualisation.OS_LEVEL,)
     supports = replace(Vmm.supports, attachments=("veth",))
-    own_kernel: ClassVar[bool] = False
     pace: ClassVar[DurationEstimate] = DurationEstimate(bring_up_s=0.6, trial_s=0.15)
 
     def __init__(self, options: ContainerOptions) -> None:

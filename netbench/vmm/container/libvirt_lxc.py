@@ -32,18 +32,18 @@ from netbench.vmm.libvirt.domain_copy import (
 )
 
 PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-lxc", "libvirt-clients")
-_SCRIPT = Path(__file__).with_name("libvirt_lxc.sh")
+_SCRIPT = DIRECTORIES_SCRIPT.with_name("lxc.sh")
 _CONTROLLER = "libvirt_lxc"  # libvirt's process for one container, the parent of its first process
 MACHINE = f"{DIRECTORY}/libvirt-own/machine"  # files of this machine that libvirt's private ones may hide
 # Page size in bytes, number of pages, number of CPUs (getconf(1)).
 _SIZE = "getconf PAGE_SIZE && getconf _PHYS_PAGES && getconf _NPROCESSORS_ONLN"
-RUN_ID = "@RUN@"  # placeholder of the run's mark, which libvirt_lxc.sh replaces
+RUN_ID = "@RUN@"  # placeholder of the run's mark, which lxc.sh replaces
 # In a domain the kernel's settings are read-only until they are mounted again.
 WRITABLE = 'for fs in /proc/sys /sys; do mount -o remount,bind,rw "$fs" || exit; done; exec "$@"'
 SYSTEM = "lxc:///system"
-_OVERLAID = "overlaid"  # the file that libvirt_lxc.sh reads
+_OVERLAID = "overlaid"  # the file that lxc.sh reads
 _LXC = "{http://libvirt.org/schemas/domain/lxc/1.0}"
-_COPIES = f"{DIRECTORY}/libvirt-own/copies"  # which libvirt_lxc.sh makes, one by one
+_COPIES = f"{DIRECTORY}/libvirt-own/copies"  # which lxc.sh makes, one by one
 _USUAL_INIT = "/sbin/init"  # libvirt's default first process
 # Connections to its machine or to others; and resource groups, because libvirt uses netbench's groups here.
 _CONNECTIONS = ("interface", "serial", "console", "parallel", "channel", "graphics", "video", "input")
@@ -111,7 +111,7 @@ def domain_xml(spec: GuestSpec, root: Root, init: Sequence[str], machine: Host) 
     """
     page_bytes, pages, cpus = run_checked(machine, ["sh", "-c", _SIZE]).split()
     return render_xml(
-        Path(__file__).with_name("libvirt_lxc.xml.j2"),
+        DIRECTORIES_SCRIPT.with_name("container.xml.j2"),
         name=host_name(spec),
         memory_bytes=int(page_bytes) * int(pages),
         host_cpus=spec.host_cpus,

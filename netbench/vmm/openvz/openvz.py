@@ -95,7 +95,6 @@ class OpenVz(Vmm):
     kinds = (Virtualisation.OS_LEVEL,)
     supports = replace(Vmm.supports, attachments=("veth",), pinning=("the whole container",))
     unproven = NEVER_RUN
-    own_kernel: ClassVar[bool] = False
     applies_cpu_shares: bool = True
     pace: ClassVar[DurationEstimate] = DurationEstimate(bring_up_s=20.0, trial_s=0.5)
     may_need = tuple(

@@ -1,4 +1,4 @@
-# One domain of libvirt's LXC driver in the foreground, and the libvirtd that has it: `sh libvirt_lxc.sh NAME XML
+# One domain of libvirt's LXC driver in the foreground, and the libvirtd that has it: `sh lxc.sh NAME XML
 # CONTROLLERS…`, in namespaces of control groups, mounts and processes of its own, where /run is the guest's directory.
 # It prints the output of the domain's console. CONTROLLERS are those of a hierarchy of control groups, as the kernel
 # names them, or for version 2 the words that switch them on.
