@@ -60,7 +60,7 @@ def first_trial(plan, fps):
         (lambda plan: "a trial", "'a trial' instead of a trial"),
         (lambda plan: first_trial(plan, -5.0), "the load -5fps: a load must be above 0"),
         (lambda plan: first_trial(plan, inf), "a load must be above 0"),
-        (lambda plan: replace(first_trial(plan, 5.0), uut="missing"), "a trial of nobody, which is no UUT"),
+        (lambda plan: replace(first_trial(plan, 5.0), uut="missing"), "a trial of missing, which is no UUT"),
         (lambda plan: first_trial(plan, 800.0), "the trial bridge/dedicated/s1/64/800fps/1 again"),
     ],
 )
