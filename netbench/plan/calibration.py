@@ -125,7 +125,7 @@ class CalibratedSchedule(_AroundSchedule):
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
         """Return the next trial, those that find maxima first; a result with the reason if there is no maximum."""
         if self._searches is None:
-            finding = _Part(results, finds_maximum=True)
+            finding = _PartOfResults(results, finds_maximum=True)
             following = self._calibration.next(finding)
             if following is not None:
                 return following
@@ -134,7 +134,7 @@ class CalibratedSchedule(_AroundSchedule):
             }
             self._trials_before = len(finding)
             self._boots_before = max((result.spec.boot for result in finding.values()), default=0)
-        of_main = _Part(results, finds_maximum=False)
+        of_main = _PartOfResults(results, finds_maximum=False)
         following = self._main.next(of_main) or self._added.next(of_main, self._calibrated)
         if following is None:
             return None
@@ -311,7 +311,7 @@ def calibration_schedule(plan: CampaignPlan, spec: MaximaSpec, kind: type[Schedu
     return kind(calibration_plan(plan, spec), options)
 
 
-class _Part(Mapping[str, TrialResult]):
+class _PartOfResults(Mapping[str, TrialResult]):
     """The results of the trials that find maxima, or of all others."""
 
     def __init__(self, results: Mapping[str, TrialResult], *, finds_maximum: bool) -> None:

@@ -63,21 +63,21 @@ def forwarder_cases() -> Sequence[ForwarderCase]:
     ]
 
 
-def check_forwarder(one: ForwarderCase, tester: Tester, active: ActiveGuest) -> Iterator[SelftestCheck]:
+def check_forwarder(case: ForwarderCase, tester: Tester, active: ActiveGuest) -> Iterator[SelftestCheck]:
     """Measure one forwarder with a single stream, because more would overload its process; recount its captures."""
     pattern = Pattern(1, 64, Load(LoadKind.FRAME_RATE, _FPS), min(tester.frames, _MOST_FRAMES) / _FPS)
 
     def measured() -> SelftestCheck:
-        result = tester.measure(active, one.name, pattern)
+        result = tester.measure(active, case.name, pattern)
         (counts,) = result.streams
         held = active.uut.held(counts.stream) if isinstance(active.uut, Forwarder) else None
-        return judge_forwarder(one, result, counts, held)
+        return judge_forwarder(case, result, counts, held)
 
-    if one.impairments.delay:
+    if case.impairments.delay:
         yield _one_of_a_few(measured)
         return
-    result = tester.measure(active, one.name, pattern, keep=True)
-    yield judge_forwarder(one, result, result.streams[0], None)
+    result = tester.measure(active, case.name, pattern, keep=True)
+    yield judge_forwarder(case, result, result.streams[0], None)
     yield judge_recount(result, tester.captures)
 
 
@@ -93,16 +93,16 @@ def check_netem(tester: Tester, active: ActiveGuest) -> Iterator[SelftestCheck]:
 
 
 def judge_forwarder(
-    one: ForwarderCase, result: TrialResult, counts: StreamCounts, held: ForwarderDelays | None
+    case: ForwarderCase, result: TrialResult, counts: StreamCounts, held: ForwarderDelays | None
 ) -> SelftestCheck:
     """Compare a trial's results for one stream with the truth; `held` is the log of a forwarder that delays."""
-    impairments, sent = one.impairments, counts.sent.frames
+    impairments, sent = case.impairments, counts.sent.frames
     kinds = {reason.kind for reason in result.reasons}
-    problem = "" if kinds == one.expected else complaints(result) or f"no word of {_words(one.expected)}"
+    problem = "" if kinds == case.expected else complaints(result) or f"no word of {_words(case.expected)}"
     if counts.lost_frames != 0:
         problem = f"nothing was lost, but the tester counted {counts.lost_frames} lost frames; {problem}".rstrip("; ")
     if impairments.delay:
-        return judge_delay(one.name, counts, held.median_ns if held else None, _DELAY_BOUND_NS, problem)
+        return judge_delay(case.name, counts, held.median_ns if held else None, _DELAY_BOUND_NS, problem)
     if impairments.late:
         extents = impairments.late.extents(sent)
         truth = {"reordered": len(extents), "overtaken by up to": max(extents, default=0)}
@@ -116,7 +116,7 @@ def judge_forwarder(
     off = sum(abs(true - (reported[what] or 0)) for what, true in truth.items())
     return SelftestCheck(
         name=", ".join(truth),
-        uut=one.name,
+        uut=case.name,
         truth=_counts(truth),
         measured=_counts(reported),
         error=f"{off:,} frames",

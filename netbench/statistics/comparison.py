@@ -271,10 +271,10 @@ def _source_is_limit(base: Group, new: Group) -> str:
     return ""
 
 
-def _is_offered_less(one: Group, other: Group) -> bool:
-    """Return whether the source limits `one`: it was offered less than `other` and forwarded it."""
-    offered, offered_other = one.offered_fps, other.offered_fps
-    if offered is None or offered_other is None or would_not_take_more(one):
+def _is_offered_less(group: Group, other: Group) -> bool:
+    """Return whether the source limits `group`: it was offered less than `other` and forwarded it."""
+    offered, offered_other = group.offered_fps, other.offered_fps
+    if offered is None or offered_other is None or would_not_take_more(group):
         return False
     return offered.mean < (1 - LEAST_CHANGE) * offered_other.mean
 

@@ -150,14 +150,14 @@ def _hardly_rises(most: Interval, at: float, below: Interval | None, at_below: f
     return rise <= _BENT * expected and rise + scatter <= _BENT_FOR_CERTAIN * expected
 
 
-def _agree(one: Interval, other: Interval | None) -> bool:
+def _agree(interval: Interval, other: Interval | None) -> bool:
     """Return whether two means differ by no more than the half width of their difference (as in ratio_of_intervals)."""
-    return other is not None and abs(one.mean - other.mean) <= _scatter(one, other)
+    return other is not None and abs(interval.mean - other.mean) <= _scatter(interval, other)
 
 
-def _scatter(one: Interval, other: Interval) -> float:
+def _scatter(interval: Interval, other: Interval) -> float:
     """Return the half width of the 95 % interval of the difference of two means."""
-    return hypot(one.half_width or 0.0, other.half_width or 0.0)
+    return hypot(interval.half_width or 0.0, other.half_width or 0.0)
 
 
 def _is_capped(group: Group) -> bool:
@@ -237,12 +237,12 @@ def contradictory_maxima(
     return tuple(contradictions)
 
 
-def _is_below(one: Interval | None, other: Interval | None, part: float) -> bool:
-    """Return whether the mean of `one` is below `part` × that of `other` by more than both half widths combined."""
-    if one is None or other is None:
+def _is_below(interval: Interval | None, other: Interval | None, part: float) -> bool:
+    """Return whether the mean of `interval` is below `part` × that of `other` by more than both half widths combined."""
+    if interval is None or other is None:
         return False
     limit = other.scaled(part)
-    return one.mean + _scatter(one, limit) < limit.mean
+    return interval.mean + _scatter(interval, limit) < limit.mean
 
 
 def _kfps(group: Group) -> str:

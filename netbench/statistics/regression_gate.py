@@ -130,34 +130,34 @@ def _undecided(comparison: Comparison, decided: set[_Sweep]) -> Iterator[CellRes
             yield CellResult(place, GateResult.INCONCLUSIVE, f"no load could be compared: {why}")
 
 
-def _judged(one: Difference, threshold: float) -> CellResult:
-    ratio, limit = one.throughput, 1 - max(threshold, LEAST_CHANGE)
+def _judged(difference: Difference, threshold: float) -> CellResult:
+    ratio, limit = difference.throughput, 1 - max(threshold, LEAST_CHANGE)
     if ratio.unknown in (Unknown.BOTH_AT_LEAST, Unknown.BASE_IS_ZERO):
         outcome, why = GateResult.NOT_JUDGED, ratio.why_unknown
-    elif one.doubt:
-        outcome, why = GateResult.INCONCLUSIVE, one.doubt
+    elif difference.doubt:
+        outcome, why = GateResult.INCONCLUSIVE, difference.doubt
     elif ratio.unknown in (Unknown.NOT_MEASURED, Unknown.BASE_NOT_MEASURED):
         outcome, why = GateResult.INCONCLUSIVE, ratio.why_unknown
-    elif why := _too_few(one):
-        return CellResult(one.place, GateResult.INCONCLUSIVE, why, one, repetitions=FEWEST)
+    elif why := _too_few(difference):
+        return CellResult(difference.place, GateResult.INCONCLUSIVE, why, difference, repetitions=FEWEST)
     elif ratio.high is not None and ratio.high < limit:
         outcome, why = GateResult.FAILED, _SHOWN
     elif ratio.low is not None and ratio.low >= limit:
         outcome, why = GateResult.PASSED, _EXCLUDED
     elif ratio.bound:
-        outcome, is_maximum = GateResult.INCONCLUSIVE, one.place.load is None
+        outcome, is_maximum = GateResult.INCONCLUSIVE, difference.place.load is None
         less = "base" if ratio.bound == "≤" else "new campaign"
         why = _LOWER_BOUND if is_maximum else f"the source offered less in the {less}"
     else:
-        return _inconclusive(one, 1 - limit)
-    return CellResult(one.place, outcome, why, one)
+        return _inconclusive(difference, 1 - limit)
+    return CellResult(difference.place, outcome, why, difference)
 
 
-def _too_few(one: Difference) -> str:
+def _too_few(difference: Difference) -> str:
     """Return why a cell has too few valid units of replication; empty if it has enough."""
-    if min(len(one.base.valid), len(one.new.valid)) < FEWEST:
+    if min(len(difference.base.valid), len(difference.new.valid)) < FEWEST:
         return f"fewer than {FEWEST} valid repetitions in one of the campaigns"
-    if one.sides is not None and min(side.units for side in one.sides) < FEWEST:
+    if difference.sides is not None and min(side.units for side in difference.sides) < FEWEST:
         return f"fewer than {FEWEST} boots, or valid pairs of repetitions"
     return ""
 
@@ -166,27 +166,27 @@ _LOWER_BOUND = "the maximum of one campaign is a lower bound"
 _SHOWN, _EXCLUDED = "a regression above the threshold is shown", "a regression above the threshold is excluded"
 
 
-def _inconclusive(one: Difference, threshold: float) -> CellResult:
+def _inconclusive(difference: Difference, threshold: float) -> CellResult:
     """Return an inconclusive result with the repetitions that decide it if the measured change is real."""
     why = "the interval includes the threshold"
-    if one.is_on_one_boot:
+    if difference.is_on_one_boot:
         why += "; one boot: variation between boots unknown"
-    cell = CellResult(one.place, GateResult.INCONCLUSIVE, why, one)
-    if one.sides is None or one.throughput.change is None:
+    cell = CellResult(difference.place, GateResult.INCONCLUSIVE, why, difference)
+    if difference.sides is None or difference.throughput.change is None:
         return cell
-    base, new = one.sides
-    needed = units_needed(new, base, one.tests, abs(one.throughput.change + threshold))
-    detectable = detectable_change(new, base, one.tests)
+    base, new = difference.sides
+    needed = units_needed(new, base, difference.tests, abs(difference.throughput.change + threshold))
+    detectable = detectable_change(new, base, difference.tests)
     return replace(cell, detectable=detectable, repetitions=needed, is_beyond_repetitions=needed is None)
 
 
-def _not_compared(one: LeftOut) -> CellResult:
-    if one.kind is Absence.DEAD:
-        return CellResult(one.place, GateResult.FAILED, one.why)
-    is_open = one.kind in (Absence.INVALID, Absence.UNFINISHED)
-    if isinstance(one.place, Searched):
-        is_open = one.kind is not Absence.ONE_SIDE
-    return CellResult(one.place, GateResult.INCONCLUSIVE if is_open else GateResult.NOT_JUDGED, one.why)
+def _not_compared(left_out: LeftOut) -> CellResult:
+    if left_out.kind is Absence.DEAD:
+        return CellResult(left_out.place, GateResult.FAILED, left_out.why)
+    is_open = left_out.kind in (Absence.INVALID, Absence.UNFINISHED)
+    if isinstance(left_out.place, Searched):
+        is_open = left_out.kind is not Absence.ONE_SIDE
+    return CellResult(left_out.place, GateResult.INCONCLUSIVE if is_open else GateResult.NOT_JUDGED, left_out.why)
 
 
 def _searched(comparison: SearchComparison, threshold: float) -> Iterator[CellResult]:
@@ -195,18 +195,18 @@ def _searched(comparison: SearchComparison, threshold: float) -> Iterator[CellRe
     yield from map(_not_compared, comparison.left_out)
 
 
-def _judged_search(one: SearchDifference, threshold: float) -> CellResult:
-    few = min(one.base.searches, one.new.searches) < FEWEST
+def _judged_search(difference: SearchDifference, threshold: float) -> CellResult:
+    few = min(difference.base.searches, difference.new.searches) < FEWEST
     detectable = repetitions = None
-    if one.doubt:
-        outcome, why = GateResult.INCONCLUSIVE, one.doubt
-    elif one.unstable:
+    if difference.doubt:
+        outcome, why = GateResult.INCONCLUSIVE, difference.doubt
+    elif difference.unstable:
         outcome, why = GateResult.INCONCLUSIVE, "a search contradicts itself (unstable)"
-    elif one.greatest < 1 - threshold:
+    elif difference.greatest < 1 - threshold:
         outcome, why = GateResult.FAILED, _SHOWN
-    elif one.least >= 1 - threshold:
+    elif difference.least >= 1 - threshold:
         outcome, why = GateResult.PASSED, _EXCLUDED
     else:
-        outcome, detectable, repetitions = GateResult.INCONCLUSIVE, one.largest_change, FEWEST if few else None
+        outcome, detectable, repetitions = GateResult.INCONCLUSIVE, difference.largest_change, FEWEST if few else None
         why = f"fewer than {FEWEST} searches do not show their scatter" if few else "the ranges overlap"
-    return CellResult(one.place, outcome, why, one, detectable, repetitions)
+    return CellResult(difference.place, outcome, why, difference, detectable, repetitions)

@@ -189,6 +189,6 @@ def compare_searches(
     return SearchComparison(base, new, with_ratios, tuple(left_out), doubt)
 
 
-def _ratio(one: SearchDifference, tests: int) -> RatioOfMeans | None:
-    before, after = one.base.middle, one.new.middle
+def _ratio(difference: SearchDifference, tests: int) -> RatioOfMeans | None:
+    before, after = difference.base.middle, difference.new.middle
     return None if before is None or after is None else change_interval(after, before, tests)

@@ -276,17 +276,17 @@ class CountedNumber(Generic[OfTrial]):
         return counting_error(rarer) / among * scale / len(trials)
 
 
-def _boot(one: object) -> int:
-    return one.boot if isinstance(one, Totals) else 0
+def _boot(totals: object) -> int:
+    return totals.boot if isinstance(totals, Totals) else 0
 
 
-def _unsent(one: Totals) -> int | None:
+def _unsent(totals: Totals) -> int | None:
     """Return the unsent frames; for a `max` load, which intends no number, the sent ones."""
-    return one.sent_frames if one.unsent_frames is None else one.unsent_frames
+    return totals.sent_frames if totals.unsent_frames is None else totals.unsent_frames
 
 
-def _intended(one: Totals) -> int | None:
-    return one.sent_frames if one.unsent_frames is None else one.intended_frames
+def _intended(totals: Totals) -> int | None:
+    return totals.sent_frames if totals.unsent_frames is None else totals.intended_frames
 
 
 def _whole(_: Totals) -> float:

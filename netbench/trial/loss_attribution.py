@@ -37,7 +37,7 @@ class LossAttribution(NamedTuple):
     overcounted: int = 0
 
 
-class _Ends(NamedTuple):
+class _PathEnds(NamedTuple):
     """The counts of the NICs of a path, and how many of the frames do not belong to the stream.
 
     `within` are the ingress and egress NICs; None if their counts are unknown. `others` are the foreign frames at the
@@ -130,7 +130,7 @@ def _together(one: Loss, other: Loss) -> Loss:
     return replace(one, frames=one.frames + other.frames, counters=tuple(counters))
 
 
-def _ends(evidence: StreamObservation) -> _Ends | None:
+def _ends(evidence: StreamObservation) -> _PathEnds | None:
     source, sink = evidence.trusted("source"), evidence.trusted("sink")
     ingress, egress = evidence.trusted("ingress"), evidence.trusted("egress")
     if source is None or sink is None or evidence.arrived is None:
@@ -151,10 +151,10 @@ def _ends(evidence: StreamObservation) -> _Ends | None:
     copies -= controls
     put_in = max(0, left - copies - entered)  # frames that the UUT itself added to this path
     unsure = max(0, extra - (through - controls) - put_in)
-    return _Ends(source, within, sink, others, more_others, through, copies, unsure)
+    return _PathEnds(source, within, sink, others, more_others, through, copies, unsure)
 
 
-def _segments(evidence: StreamObservation, ends: _Ends) -> Iterator[Segment]:
+def _segments(evidence: StreamObservation, ends: _PathEnds) -> Iterator[Segment]:
     """Yield the segments of the path from generator to capture, cut at each point that counts passing frames."""
     source, sink, uut = ends.source, ends.sink, evidence.point(UUT)
     of_source, of_sink = evidence.nic(PathSection.SOURCE), evidence.nic(PathSection.SINK)
@@ -177,7 +177,7 @@ def _segments(evidence: StreamObservation, ends: _Ends) -> Iterator[Segment]:
     yield Segment(uut, uncaught, _drops_at(evidence, PathSection.SINK))
 
 
-def _in_uut(evidence: StreamObservation, ends: _Ends, ingress: NicDelta, egress: NicDelta) -> Iterator[Segment]:
+def _in_uut(evidence: StreamObservation, ends: _PathEnds, ingress: NicDelta, egress: NicDelta) -> Iterator[Segment]:
     """Yield the segments from ingress to egress NIC, cut at each point that counts passing frames.
 
     A point cannot have passed more frames than entered before it.

@@ -352,7 +352,7 @@ def test_cpu_time_of_every_guest_and_the_machine_over_all_valid_trials():
     heavy_use, dedicated = sorted(cpu_use(groups), key=lambda one: one.scenario)
 
     def means(*intervals: Interval | None) -> list[float | None]:
-        return [None if one is None else round(one.mean, 9) for one in intervals]
+        return [None if interval is None else round(interval.mean, 9) for interval in intervals]
 
     assert (heavy_use.uut, heavy_use.scenario) == ("raw", "cpu-heavy")
     assert means(heavy_use.guest, heavy_use.host, heavy_use.machine) == [0.2, 0.4, 2.25]

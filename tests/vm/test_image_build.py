@@ -176,7 +176,7 @@ ABILITIES = {
     "tcpdump -i v0 -c 1 -w /tmp/x arp 2>/tmp/log & sleep 2; "
     'python3 -I -S -c \'import socket as s; x = s.socket(s.AF_PACKET, s.SOCK_RAW); x.bind(("v1", 0)); '
     'x.send(bytes(12) + b"\\x08\\x06" + bytes(46))\'; wait; grep captured /tmp/log': "1 packet captured",
-    "for one in 1 2 3; do stress-ng --version | cut -d, -f1 & done; wait": "stress-ng\nstress-ng\nstress-ng",
+    "for number in 1 2 3; do stress-ng --version | cut -d, -f1 & done; wait": "stress-ng\nstress-ng\nstress-ng",
     "stress-ng --quiet --cpu 1 --timeout 1 && ls /usr/lib/netbench": "agent.py\nstress-ng.cpio.gz",
     "ethtool -i v0 | head -n 1": "driver: veth",
     "stat -c %a /tmp; hostname; cat /sys/fs/cgroup/cgroup.controllers | grep -o cpuset": "1777\nnetbench-guest\ncpuset",

@@ -28,15 +28,15 @@ set -e
 root=$1 shared=$2
 shift 2
 mount --bind $root $root # so that `ip netns exec` finds a mount point at its root
-for one in proc sys dev; do mount --rbind /$one $root/$one; done
+for place in proc sys dev; do mount --rbind /$place $root/$place; done
 mount -t tmpfs -o mode=755 none $root/run
 mount -t tmpfs -o mode=1777 none $root/tmp
-for one in /etc/resolv.conf /etc/pip.conf; do
-    [ ! -e $one ] || { touch $root$one && mount --bind $one $root$one; }
+for file in /etc/resolv.conf /etc/pip.conf; do
+    [ ! -e $file ] || { touch $root$file && mount --bind $file $root$file; }
 done
-for one in /etc/apt /etc/ssl/certs /usr/share/keyrings /var/lib/apt/lists $shared; do
-    mkdir -p $root$one
-    mount --bind $one $root$one
+for directory in /etc/apt /etc/ssl/certs /usr/share/keyrings /var/lib/apt/lists $shared; do
+    mkdir -p $root$directory
+    mount --bind $directory $root$directory
 done
 exec chroot $root "$@"
 """
