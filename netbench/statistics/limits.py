@@ -238,7 +238,7 @@ def contradictory_maxima(
 
 
 def _is_below(interval: Interval | None, other: Interval | None, part: float) -> bool:
-    """Return whether the mean of `interval` is below `part` × that of `other` by more than both half widths combined."""
+    """Return whether the mean is below `part` × that of `other` by more than both half widths combined."""
     if interval is None or other is None:
         return False
     limit = other.scaled(part)
