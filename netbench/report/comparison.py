@@ -113,9 +113,11 @@ class ComparedRow:
 
 def throughput_row(difference: Difference) -> ComparedRow:
     """The throughputs of a cell."""
+    groups, is_maximum = (difference.base, difference.new), difference.place.load is None
+    measured = [group.maximum_of_run_mbps if is_maximum else group.throughput_mbps for group in groups]
     sides = [
-        (at_least(mbps(mean(side.throughput_mbps)), side.is_lower_bound), mbps_spread(side.throughput_mbps))
-        for side in (difference.base, difference.new)
+        (at_least(mbps(mean(throughput)), group.is_lower_bound), mbps_spread(throughput))
+        for group, throughput in zip(groups, measured, strict=True)
     ]
     tested = difference.throughput_test
     return _row(difference, sides, change_words(difference), difference.change, tested, tested.test.value)

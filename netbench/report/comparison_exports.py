@@ -183,8 +183,8 @@ def _place(place: ComparedCell | Searched) -> JsonObject:
 def _of_difference(difference: Difference) -> JsonObject:
     ratio, test, loss = difference.throughput, difference.throughput_test, difference.loss
     return {
-        "base": _side(difference.base),
-        "new": _side(difference.new),
+        "base": _side(difference.base, difference.place),
+        "new": _side(difference.new, difference.place),
         "change_percent": _percent(ratio.change),
         "change_low_percent": _percent(ratio.change_low),
         "change_high_percent": _percent(ratio.change_high),
@@ -200,12 +200,13 @@ def _of_difference(difference: Difference) -> JsonObject:
     }
 
 
-def _side(group: Group) -> JsonObject:
+def _side(group: Group, place: ComparedCell) -> JsonObject:
+    is_maximum = place.load is None
     return {
         "load": str(group.load),
         "offered_fps": mean(group.offered_fps),
-        "throughput_fps": mean(group.throughput_fps),
-        **mean_and_width("throughput_mbps", group.throughput_mbps),
+        "throughput_fps": mean(group.maximum_of_run_fps if is_maximum else group.throughput_fps),
+        **mean_and_width("throughput_mbps", group.maximum_of_run_mbps if is_maximum else group.throughput_mbps),
         "loss_ratio": mean(group.loss_ratio),
         "valid_trials": len(group.valid),
         "trials": len(group.everything),

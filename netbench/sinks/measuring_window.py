@@ -55,7 +55,8 @@ def measured_time(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: i
         return None
     # A late first frame does not show when the others were due; the last one shows it too.
     due_ns = min(sent.first_ns, round(sent.last_ns + slot_ns - duration_ns))
-    end_ns = round(due_ns + lag_ns + duration_ns - slot_ns / 2)
+    # If the source sends its last frames late, they arrive late without queueing.
+    end_ns = round(max(due_ns + duration_ns - slot_ns / 2, sent.last_ns + slot_ns / 2) + lag_ns)
     begin_ns = end_ns - round(duration_ns * measured_part) if measured_part < 1 else None
     span = MeasuredTime(begin_ns, end_ns, sent.duration_s * measured_part)
     if span.frames(arrived) > round(sent.frames * measured_part):

@@ -161,10 +161,11 @@ class Victim:
 class Plateau:
     """The highest throughput of a UUT, averaged over all loads above it with equal throughput.
 
-    `throughput_fps` is over the boots; the value of a boot is the mean of its trials at any of these `loads`.
+    Throughputs are over the boots; the value of a boot is the mean of its trials at any of these `loads`.
     """
 
     throughput_fps: Interval
+    throughput_mbps: Interval | None  # L1
     loads: tuple[Load, ...]
 
 
@@ -251,9 +252,12 @@ class Group(Repetitions):
     @property
     def maximum_mbps(self) -> Interval | None:
         """`maximum_fps` in Mbit/s (L1)."""
-        if self.plateau is None or self.frame_size.is_mix:
-            return self._of_any_run(self.throughput_mbps)
-        return self._of_any_run(self.plateau.throughput_fps.scaled(l1_mbps(1.0, self.frame_size.mean_bytes) or 0.0))
+        return self._of_any_run(self.maximum_of_run_mbps)
+
+    @property
+    def maximum_of_run_mbps(self) -> Interval | None:
+        """`maximum_of_run_fps` in Mbit/s (L1)."""
+        return self.plateau.throughput_mbps if self.plateau else self.throughput_mbps
 
     def _of_any_run(self, maximum: Interval | None) -> Interval | None:
         """Return the maximum, with the variation between runs added to its interval if the UUT was the limit."""

@@ -13,6 +13,7 @@ from math import hypot
 from statistics import fmean
 
 from netbench.model.campaign import Maximum
+from netbench.model.counts import l1_mbps
 from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.scenario import SHARED_IDLE, Network
@@ -111,8 +112,12 @@ def plateau_of(best: Group, same: Iterable[Group]) -> Plateau | None:
     trials = sorted(
         (totals for member in members for totals in member.valid), key=lambda totals: totals.trial.started_ns
     )
-    throughput = THROUGHPUT_FPS.over(trials) or most
-    return Plateau(throughput.widened(best.noise_floor), tuple(member.load for member in members))
+    fps = (THROUGHPUT_FPS.over(trials) or most).widened(best.noise_floor)
+    if best.frame_size.is_mix:  # its mean size differs between trials
+        mbps = replace(best, valid=tuple(trials)).throughput_mbps
+    else:
+        mbps = fps.scaled(l1_mbps(1.0, best.frame_size.mean_bytes) or 0.0)
+    return Plateau(fps, mbps, tuple(member.load for member in members))
 
 
 def would_not_take_more(group: Group) -> bool:

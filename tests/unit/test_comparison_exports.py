@@ -44,6 +44,9 @@ def test_json_has_the_gate_the_cells_and_numbers_with_units(compare, sides):
     assert (most["uut"], most["frame_size"], most["load"], most["result"]) == ("raw", "64", "maximum", "failed")
     assert most["change_low_percent"] < most["change_percent"] < most["change_high_percent"] < -2
     assert most["base"]["throughput_fps"] == pytest.approx(80_000, rel=0.002)
+    for unit in ("throughput_fps", "throughput_mbps"):
+        ratio = most["new"][unit] / most["base"][unit]
+        assert most["change_percent"] == pytest.approx(100 * (ratio - 1)), "all are of the same loads"
     assert most["base"]["limited_by"] == "the UUT"
 
 

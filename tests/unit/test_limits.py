@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.campaign import NoiseFloor
+from netbench.model.counts import l1_mbps
+from netbench.model.frame_size import IMIX
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.scenario import DEDICATED
 from netbench.model.verdict import Reason, ReasonKind
@@ -148,13 +150,14 @@ def half(interval: Interval | None) -> float:
     return interval.half_width
 
 
-def curve(*points, boots=3, noise=0.0):
+def curve(*points, boots=3, noise=0.0, size=64):
     """A trial on each boot at each load, offered and received in frames/s."""
     for place, (load, received) in enumerate(points):
         for boot in range(1, boots + 1):
             got = round(received * (1 + noise * (boot - 2)))
             counts = stream_counts(sent=load, received=got, intended_fps=float(load), intended_frames=load)
-            yield replace(trial(counts, load=f"{load}fps", repetition=boot), boot=boot, started_ns=place)
+            result = trial(counts, load=f"{load}fps", repetition=boot, frame_size=size)
+            yield replace(result, boot=boot, started_ns=place)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +176,9 @@ def test_a_maximum_is_the_mean_over_all_loads_at_which_it_is_the_same(points, me
     assert best.maximum_fps.mean == pytest.approx(mean, rel=0.002)
     assert list(map(str, best.maximum_loads)) == loads
     assert best.maximum_fps.boots == 3
+    (of_mix,) = best_groups(with_limits(group_trials(campaign(curve(*points, noise=0.02, size=IMIX)))))
+    assert of_mix.maximum_mbps is not None
+    assert of_mix.maximum_mbps.mean == pytest.approx(l1_mbps(best.maximum_fps.mean, IMIX.mean_bytes))
     (row,) = [row for row in group_rows(campaign(curve(*points, noise=0.02))) if row["limited_by"]]
     assert (row["maximum_loads"], row["boots"]) == (";".join(loads), 3)
     assert row["maximum_fps"] == pytest.approx(mean, rel=0.002)

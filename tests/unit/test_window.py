@@ -126,3 +126,12 @@ def test_arrival_times_take_constant_memory_and_stay_nearly_exact() -> None:
     for asked in islice(count(0, 77_777), 13):
         assert times.before(asked * 1000) == pytest.approx(asked, abs=frames / 32_768)
     assert times.before(10**18) == frames
+
+
+@pytest.mark.parametrize("late_s", [0.0003, 0.002, 0.02])
+def test_frames_that_a_source_sends_late_were_in_no_queue(late_s: float) -> None:
+    """The last 10 of 2,000 frames leave together, after the time of the last one, and arrive after a constant delay."""
+    at_s = [*paced(2000, 1.0)[:-10], *10 * [0.9995 + late_s]]
+    late = Sent(2000, 0, max(1.0, at_s[-1]), START_NS, START_NS + int(at_s[-1] * 1e9), 10, late_s)
+    times = arrived(*(at + 10e-6 for at in at_s))
+    assert same(measured(traffic(2000, 1.0, warm_up_s=0.0), late, times, 10_000), 2000, max(1.0, at_s[-1]))
