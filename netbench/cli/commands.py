@@ -391,7 +391,7 @@ def doctor(
 @app.command("list")
 def list_(
     uuts: Annotated[
-        bool, typer.Option("--uuts", help="Only UUTs: what each kind supports, and whether it is emulated here.")
+        bool, typer.Option("--uuts", help="Only UUTs: the features of each kind, and whether it is emulated here.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

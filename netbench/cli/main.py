@@ -14,7 +14,7 @@ from netbench.hosts.trusted_code import absolute_path
 from netbench.signals import Shield, Stopped, ignore_signals, stop_on_signals
 
 # New objects before garbage collection starts. With Python's default of 700, the report of benchmarks/results.py takes
-# a fifth more CPU time: little of what it loads is garbage.
+# a fifth more CPU time: few of the loaded objects are garbage.
 _NEW_OBJECTS = 50_000
 # These commands load scipy, whose linear algebra (OpenBLAS) retries forever if a limit denies it memory.
 _WITH_SCIPY = frozenset({"run", "resume", "search", "report", "export", "compare", "selftest"})

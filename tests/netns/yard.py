@@ -154,8 +154,8 @@ def fresh_yard(name: str = "nbt-side") -> Iterator[Yard]:
 
 def processes(host: Host) -> list[tuple[int, str]]:
     """The processes of a machine and their commands, without kernel threads and the process that lists them."""
-    tell = 'for process in /proc/[0-9]*; do echo "${process#/proc/} $(tr "\\0\\n" "  " <$process/cmdline)"; done'
-    output = run_checked(host, ["sh", "-c", tell])
+    listing = 'for process in /proc/[0-9]*; do echo "${process#/proc/} $(tr "\\0\\n" "  " <$process/cmdline)"; done'
+    output = run_checked(host, ["sh", "-c", listing])
     split = (line.partition(" ") for line in output.splitlines())
     return [(int(pid), words) for pid, _, words in split if words.strip() and "cmdline" not in words]
 

@@ -78,6 +78,7 @@ def altered(**changes: Any) -> Callable[[ReportModel], list[NamedChart]]:
         (lambda _: ["a chart"], "TypeError: build() returned 'a chart' instead of a NamedChart"),
         (altered(name="../escaped"), "ValueError: the name '../escaped' of a chart is no file name"),
         (altered(y=nan), "a number that is not finite"),
+        (lambda model: 2 * list(FIGURE.build(model)), "ValueError: two charts have the name unsent"),
     ],
 )
 def test_one_that_fails_is_left_out_and_its_error_is_on_the_page(tmp_path, install, build, error):

@@ -4,7 +4,7 @@ Figures are registered under the entry points `netbench.figures`, the built-in o
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, TypeVar
@@ -64,7 +64,8 @@ def charts_of(model: "ReportModel", names: Iterable[str] = ()) -> Iterator[Named
     for name in names or own_first:
         try:
             charts = [] if registered[name].requirement(model) else list(registered[name].build(model))
-            _refuse_wrong_charts(charts, names_in_use)
+            if not plugins.is_built_in(plugins.FIGURES, name):
+                _refuse_wrong_charts(charts, names_in_use)
         # Third-party code may raise anything, even SystemExit; the other figures must still appear.
         except (Exception, SystemExit) as error:
             if plugins.is_built_in(plugins.FIGURES, name):
@@ -72,23 +73,25 @@ def charts_of(model: "ReportModel", names: Iterable[str] = ()) -> Iterator[Named
             package = plugins.origin(plugins.FIGURES, name)
             model.broken_figures[name] = f"package {package} failed with {type(error).__name__}: {error}"
         else:
+            names_in_use.update(chart.name for chart in charts)
             yield from charts
 
 
-def _refuse_wrong_charts(charts: Iterable[object], names_in_use: set[str]) -> None:
-    """Raise TypeError for what is no chart, and ValueError for a name that is taken or unfit for files, and for NaN."""
+def _refuse_wrong_charts(charts: Iterable[object], names_in_use: Collection[str]) -> None:
+    """Raise TypeError for other objects than charts; ValueError for NaN, and for taken or unsuitable file names."""
+    taken = set(names_in_use)
     for named in charts:
         if not isinstance(named, NamedChart) or not isinstance(named.chart, Chart):
             raise TypeError(f"build() returned {named!r} instead of a NamedChart with a Chart")
         if not _CHART_NAME.fullmatch(named.name):
             raise ValueError(f"the name {named.name!r} of a chart is no file name of letters, digits, dots and dashes")
-        if named.name in names_in_use:
+        if named.name in taken:
             raise ValueError(f"two charts have the name {named.name}")
+        taken.add(named.name)
         marks = named.chart.marks
         values = (value for mark in marks for value in (mark.x, mark.y, mark.low, mark.high, *mark.numbers.values()))
         if any(isinstance(value, float) and not isfinite(value) for value in values):
             raise ValueError(f"the chart {named.name} contains a number that is not finite")
-        names_in_use.add(named.name)
 
 
 def by_setting(
