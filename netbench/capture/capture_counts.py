@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from netbench.capture.pcap import NO_ODDITIES, Oddities
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
 from netbench.model.frame_size import FrameSize
+from netbench.model.frame_template import ExpectedHeaders
 from netbench.model.units import WIRE_OVERHEAD_BYTES
 
 # How far a frame's time stamp may lie outside the sending time that its source reports.
@@ -27,7 +28,8 @@ class Expected:
     `frame_size` is in bytes with FCS; in a mix it depends on the frame's number. Sequence numbers are `sent_frames`
     consecutive ones from `first_sequence` on; frames contain them modulo 2³². The times are CLOCK_REALTIME of the
     source in ns. Every frame is stamped between them, ± STAMP_TOLERANCE_NS, or with 0; early stamps are those of
-    EarlyStamps. Until sending has ended, any number and any later time are accepted.
+    EarlyStamps. Until sending has ended, any number and any later time are accepted. With `headers`, frames are
+    recognised and compared by these, not by addresses; `frame_size` is that of the sent frames.
     """
 
     stream: str
@@ -40,6 +42,7 @@ class Expected:
     first_sequence: int = 0
     stamped: bool = True
     stamped_early: bool = False
+    headers: ExpectedHeaders | None = None
 
     @property
     def sequence(self) -> range:

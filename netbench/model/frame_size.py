@@ -49,11 +49,12 @@ class FrameSize:
     """The size of frames, or a mix of sizes: frame number n of a stream has the size genome[n mod len(genome)].
 
     Sizes are in bytes with FCS. `name` is that of a mix in results; a single size has none, and a genome of one number.
-    Sizes sort by their mean.
+    Sizes sort by their mean. `packet` is the name of the frames' packet; empty for the plain one.
     """
 
     name: str
     genome: tuple[int, ...]
+    packet: str = ""
 
     @staticmethod
     @lru_cache(maxsize=1024)  # the results of a campaign have the same few again and again

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, SoftwareDelay, Spread
+from netbench.model.packet_counts import PacketCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Received:
 
     `error` is the reason if nothing is known. `no_room` describes a full disk as the cause, and the remedy.
     `unsettled` is why the last frames to arrive may not have been counted. `counted_by` names the counting program, for
-    messages.
+    messages. `packet` has what only frames with described headers have; None for plain ones.
     """
 
     frames: int | None = None
@@ -80,3 +81,4 @@ class Received:
     unsettled: str = ""
     counted_by: str = "the sink"
     by_ring: bool = False
+    packet: PacketCounts | None = None

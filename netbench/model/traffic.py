@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from netbench.model.frame_size import FrameSize
+from netbench.model.packet import Packet
 
 NS_PER_S = 1_000_000_000
 PKTGEN_MAGIC = 0xBE9BE955  # of the kernel's packet generator: the first field of its header
@@ -36,6 +37,7 @@ class Traffic:
     paced evenly. The first `warm_up_s` seconds of that fill queues and caches, and are not measured.
     `receive` is how the NIC at the other end receives frames: frames that do not fit into a ring (`napi`) were sent,
     and are lost.
+    `packet` has the headers of the frames; None is the plain one, Ethernet, IPv4 and UDP, for which
     `flows` UDP port pairs are drawn pseudo-randomly from `seed` and used in turn (RFC 4814, section 4).
     With `first_fps` the first `first_s` seconds have that rate, and the rest of all frames is paced evenly over the
     remaining time: `fps` is the mean then.
@@ -58,6 +60,7 @@ class Traffic:
     first_fps: float | None = None
     first_s: float = 0.0
     catch_up: float | None = None
+    packet: Packet | None = None
 
     @property
     def first_frames(self) -> int:
@@ -90,9 +93,12 @@ class Traffic:
 
 
 def traffic_of(plain: Mapping[str, Any]) -> Traffic:
-    """Return the traffic from the result of `dataclasses.asdict`, or from JSON of that."""
+    """Return the traffic from the result of `dataclasses.asdict`, or from JSON of that.
+
+    The packet is left out: its frames are in a template.
+    """
     size = plain["frame_size"]
-    return Traffic(**{**plain, "frame_size": FrameSize(size["name"], tuple(size["genome"]))})
+    return Traffic(**{**plain, "frame_size": FrameSize(**{**size, "genome": tuple(size["genome"])}), "packet": None})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,114 @@
+"""Packets: the headers of a stream's frames, the fields that vary from frame to frame, and the packet at the sink.
+
+Headers are described in scapy's notation. Layers and fields have scapy's names. This module has only data: it is
+loaded on other hosts, too.
+"""
+
+from dataclasses import dataclass
+from math import lcm, prod
+from typing import NamedTuple
+
+MAX_FLOWS = 1 << 20
+MAX_VARYING_FIELDS = 16
+# A literal of the notation: a number, text (an address), bytes, or a list of literals (TCP options, MPLS labels).
+FieldValue = int | str | bytes | tuple["FieldValue", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyValue:
+    """The value of a field that is not compared at the sink, written `any` in `expect`."""
+
+
+ANY = AnyValue()
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One header: its name in scapy (`IPv6`), and its fields in the order in which they are written."""
+
+    name: str
+    fields: tuple[tuple[str, FieldValue | AnyValue], ...] = ()
+
+
+class FieldRef(NamedTuple):
+    """A field of a packet: `IP.src` is that of the outermost IP header, `IP:2.src` that of the next one inside."""
+
+    layer: str
+    field: str
+    occurrence: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.layer}{f':{self.occurrence}' if self.occurrence > 1 else ''}.{self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedValues:
+    """`count` values from `first` on, `step` apart. Addresses are numbers."""
+
+    first: int
+    step: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RandomValues:
+    """`count` different values from `least` to `most`, in an order that the seed of the profile determines."""
+
+    least: int
+    most: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedValues:
+    """Values in the order of a list."""
+
+    values: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of values."""
+        return len(self.values)
+
+
+Values = SteppedValues | RandomValues | ListedValues
+
+
+@dataclass(frozen=True, slots=True)
+class VaryingField:
+    """A field that changes from frame to frame, and its values, which it takes in turn."""
+
+    ref: FieldRef
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """The headers of a stream's frames, from Ethernet to the last header before pktgen's, which is the payload.
+
+    Independent fields all take their next value at each frame. Combined fields go through all combinations: the first
+    one changes at each frame, the next one whenever the first one starts again. `expect` are the headers at the sink,
+    None if the UUT forwards the packet as it is, but for what it is configured to change. `name` is the packet's name
+    in results.
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+    vary: tuple[VaryingField, ...] = ()
+    combined: bool = False
+    expect: tuple[Layer, ...] | None = None
+
+    @property
+    def combinations(self) -> int:
+        """The number of frames after which all fields have their first values again."""
+        counts = [field.values.count for field in self.vary]
+        return prod(counts) if self.combined else lcm(*counts)
+
+    @property
+    def flows(self) -> int:
+        """The number of flows: all combinations of values, at most MAX_FLOWS, after which the first one follows."""
+        return min(self.combinations, MAX_FLOWS)
+
+    def frames_per_value(self, number: int) -> int:
+        """Return after how many frames the field with this index in `vary` takes its next value."""
+        return prod(field.values.count for field in self.vary[:number]) if self.combined else 1

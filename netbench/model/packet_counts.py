@@ -1,0 +1,50 @@
+"""Counts of frames with described headers: changed fields, flows, and groups of flows. Frames are integers."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+MAX_GROUPS = 1024
+
+
+class ChangedField(NamedTuple):
+    """A header field that was not as expected at the sink, and in how many of the stream's frames."""
+
+    name: str
+    frames: int
+
+
+class FlowGroup(NamedTuple):
+    """The frames of all flows with one value of a field, or a range of its values; `received` ones are distinct."""
+
+    values: str
+    sent: int
+    received: int
+
+
+@dataclass(frozen=True, slots=True)
+class FieldGroups:
+    """The flows by the value of one varying field: at most MAX_GROUPS groups of equally many values each.
+
+    `lossy` are the groups that lost frames, in the order of values; `groups` is the number of all groups.
+    """
+
+    field: str
+    groups: int
+    lossy: tuple[FlowGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PacketCounts:
+    """What a sink counts of a stream with a described packet; None is unknown.
+
+    `changed_frames` are distinct frames with any unexpected header field; `changed` has the fields, in the order of the
+    packet. A frame with more or fewer headers than expected counts for the field `headers`. `reordered_in_flows` are
+    frames that arrived after a higher number of their own flow: `reordered` counts those after any higher number.
+    """
+
+    flows: int
+    lossy_flows: int | None = None
+    changed_frames: int | None = None
+    changed: tuple[ChangedField, ...] = ()
+    reordered_in_flows: int | None = None
+    groups: tuple[FieldGroups, ...] = ()
