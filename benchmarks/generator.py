@@ -34,7 +34,6 @@ import numpy as np
 from netbench.bpf.libbpf import attach_xdp, load
 from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.worker_source import WorkerSource
 from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.base import run_checked
@@ -45,6 +44,7 @@ from netbench.linux.changes.receive import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netns import namespace_path, within
 from netbench.model.frame_size import FrameSize
 from netbench.model.traffic import Sent, Traffic
+from netbench.packets.build import build_template
 
 INTERFACE, PEER = "tx", "rx"
 LAST_CPU = (os.cpu_count() or 1) - 1
@@ -257,7 +257,7 @@ def send(host: NamespaceHost, cpus: Sequence[int], what: Traffic, kind: str) -> 
 def trafgen_fps(host: NamespaceHost, processes: int, frame_size: int, frames: int) -> float:
     """One measurement of trafgen at its maximum: no pacing, one process per CPU from CPU 0 on, pinned by trafgen."""
     frames -= frames % processes
-    frame = FrameTemplate.of(traffic(frame_size, None, 1)).frames[frame_size]
+    frame = build_template(traffic(frame_size, None, 1)).frames[frame_size]
     packet = "{" + ",".join(map(str, frame)) + "}"
     before = taken(host, "trafgen")
     # -Q: do not move this host's interrupts.

@@ -17,8 +17,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from netbench.generators.frame_template import FrameTemplate
 from netbench.hosts.worker_requests import Reply, Request, reply_to, reply_when_sent, serve_requests
+from netbench.model.frame_template import FrameTemplate
 from netbench.model.traffic import Sent, Traffic, traffic_of
 
 # The highest rate of a source that catches up gently: a multiple of its rate or, if higher, this many frames/s.

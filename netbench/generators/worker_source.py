@@ -2,18 +2,18 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from netbench.errors import TestbedError
 from netbench.generators.base import Source
-from netbench.generators.frame_template import FrameTemplate, import_scapy
 from netbench.hosts.base import Host
 from netbench.hosts.remote_code import has_netbench, module_command_on
 from netbench.hosts.trusted_code import module_command
 from netbench.hosts.worker_client import WorkerProcess
 from netbench.model.tester import Identity
-from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
+from netbench.model.traffic import NOTHING_SENT, Sent, Traffic, traffic_data
+from netbench.packets.build import build_template, scapy_classes
 
 # Time limits for replies of the worker, in seconds. On a healthy host a reply takes milliseconds.
 _PREPARE_S = 10.0
@@ -75,7 +75,7 @@ class WorkerSource(Source):
         title = f"the {self._kind} source on {interface} of host {host.name}"
         self._worker = WorkerProcess(title, host.spawn(self._command(interface, cpus)), "cannot send")
         try:
-            import_scapy()  # while the worker starts
+            scapy_classes()  # while the worker starts
             self._require_ready(self.open_limit_s if host.shares_files else max(self.open_limit_s, _ELSEWHERE_S))
         except BaseException:  # Ctrl-C too: the worker must not stay
             self.close()
@@ -87,8 +87,15 @@ class WorkerSource(Source):
     def prepare(self, traffic: Traffic) -> None:
         """Let the worker build the frames of the next trial; TestbedError when it died or cannot send there."""
         worker = self._opened
-        template = FrameTemplate.of(traffic).to_json()
-        worker.request({"do": "prepare", "traffic": asdict(traffic), "template": template, "realtime": self._realtime})
+        template = build_template(traffic).to_json()
+        worker.request(
+            {
+                "do": "prepare",
+                "traffic": traffic_data(traffic),
+                "template": template,
+                "realtime": self._realtime,
+            }
+        )
         self._require_ready(_PREPARE_S)
 
     def start(self, at_monotonic_ns: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from netbench.model.packet import FieldRef, ListedValues, RandomValues, SteppedValues, Values
+from netbench.model.packet import ListedValues, RandomValues, SteppedValues, Values
 
 PAYLOAD_BYTES = 16  # pktgen's header: magic, sequence, seconds, microseconds
 COMPLEMENT_BYTES = 2
@@ -116,7 +116,9 @@ class FrameTemplate:
 
 def _varying_of(plain: Mapping[str, Any]) -> VaryingPlace:
     values, place = plain["values"], plain["place"]
-    return VaryingPlace(**{**plain, "values": _values_of(values), "place": None if place is None else FieldPlace(**place)})
+    return VaryingPlace(
+        **{**plain, "values": _values_of(values), "place": None if place is None else FieldPlace(**place)}
+    )
 
 
 def _values_of(plain: Mapping[str, Any]) -> Values:
@@ -163,14 +165,3 @@ class ExpectedHeaders:
     def to_json(self) -> dict[str, Any]:
         """Return it as data for JSON."""
         return {**asdict(self), "template": self.template.to_json()}
-
-
-__all__ = [
-    "COMPLEMENT_BYTES",
-    "Checksum",
-    "ExpectedHeaders",
-    "FieldPlace",
-    "FieldRef",
-    "FrameTemplate",
-    "VaryingPlace",
-]

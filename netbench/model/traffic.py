@@ -1,7 +1,7 @@
 """The frames that one source is to send in one trial, and those it sent."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from netbench.model.frame_size import FrameSize
@@ -61,6 +61,8 @@ class Traffic:
     first_s: float = 0.0
     catch_up: float | None = None
     packet: Packet | None = None
+    src_ip6: str = "2001:2::2"
+    dst_ip6: str = "2001:2:0:1::2"
 
     @property
     def first_frames(self) -> int:
@@ -92,13 +94,15 @@ class Traffic:
         return self.duration_s + max(_CATCH_UP_S, _CATCH_UP_PART * self.duration_s)
 
 
-def traffic_of(plain: Mapping[str, Any]) -> Traffic:
-    """Return the traffic from the result of `dataclasses.asdict`, or from JSON of that.
+def traffic_data(traffic: Traffic) -> dict[str, Any]:
+    """Return the traffic as data for JSON, without its packet: its frames are in a template."""
+    return asdict(replace(traffic, packet=None))
 
-    The packet is left out: its frames are in a template.
-    """
+
+def traffic_of(plain: Mapping[str, Any]) -> Traffic:
+    """Return the traffic from the result of `traffic_data`, or from JSON of that."""
     size = plain["frame_size"]
-    return Traffic(**{**plain, "frame_size": FrameSize(**{**size, "genome": tuple(size["genome"])}), "packet": None})
+    return Traffic(**{**plain, "frame_size": FrameSize(**{**size, "genome": tuple(size["genome"])})})
 
 
 @dataclass(frozen=True, slots=True)

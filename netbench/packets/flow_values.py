@@ -111,9 +111,7 @@ def flow_bytes(template: FrameTemplate) -> FlowBytes:
     )
 
 
-def _halves(
-    template: FrameTemplate, frame: bytes, flows: npt.NDArray[np.int64]
-) -> dict[int, npt.NDArray[np.uint16]]:
+def _halves(template: FrameTemplate, frame: bytes, flows: npt.NDArray[np.int64]) -> dict[int, npt.NDArray[np.uint16]]:
     """Return the 16-bit words of a frame that contain varying fields, by offset, each with its value in each flow."""
     halves: dict[int, npt.NDArray[np.uint16]] = {}
     for varying in template.varying:
@@ -181,3 +179,12 @@ def _differing(template: FrameTemplate) -> set[int]:
         for at in range(0, template.payload_at, 2)
         if any(other[at : at + 2] != first[at : at + 2] for other in others)
     }
+
+
+def checksums_of(varying: FlowBytes, frame: bytes) -> npt.NDArray[np.uint16]:
+    """Return the checksums at `sums_at` in a frame of the template, for each flow: numbers, shape as `sums`."""
+    complements = [0xFFFF ^ int(_half(frame, at)) for at in varying.sums_at]
+    totals = varying.sums.astype(np.uint32) + np.array(complements, np.uint32)
+    values = 0xFFFF ^ ((totals & 0xFFFF) + (totals >> 16))
+    values[(values == 0) & np.array(varying.udp_sums, np.bool_)] = 0xFFFF
+    return values.astype(np.uint16)

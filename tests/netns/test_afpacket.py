@@ -16,7 +16,6 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.generators.frames import flow_ports
 from netbench.generators.worker_source import WorkerSource
 from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.base import Process
@@ -26,6 +25,7 @@ from netbench.hosts.local import LocalHost
 from netbench.linux.changes.receive import threads_of
 from netbench.model.frame_size import FrameSize, parse_frame_size
 from netbench.model.traffic import Traffic
+from tests.unit.inputs import flow_ports
 
 pytestmark = pytest.mark.root
 
@@ -191,7 +191,7 @@ def test_a_paced_trial_sends_every_frame_once_and_frame_i_in_flow_i_mod_flows(
     assert captured.send_us == sorted(captured.send_us)
     assert captured.send_us[0] == sent.first_ns // 1000
     assert captured.send_us[-1] <= sent.last_ns // 1000
-    expected = [tuple(pair) for pair in flow_ports(flows, 11).tolist()]
+    expected = [tuple(pair) for pair in flow_ports(flows, 11)]
     assert captured.ports == [expected[sequence % flows] for sequence in range(4_000)]
     assert sent.duration_s >= 0.2  # 4,000 slots of 50 µs
     assert 1 <= sent.max_burst_frames <= 4_000
@@ -238,7 +238,7 @@ def test_two_threads_share_one_paced_sequence(lab, opened, tmp_path):
     in_order = sorted(zip(captured.sequences, captured.send_us, captured.ports, strict=True))
     assert [sequence for sequence, _, _ in in_order] == list(range(8_000))
     assert [send_us for _, send_us, _ in in_order] == sorted(captured.send_us)
-    flows = [tuple(pair) for pair in flow_ports(3, 11).tolist()]
+    flows = [tuple(pair) for pair in flow_ports(3, 11)]
     assert [ports for _, _, ports in in_order] == [flows[sequence % 3] for sequence in range(8_000)]
 
 

@@ -13,10 +13,10 @@ import dpkt
 import pytest
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.xdp.xdp import Xdp, XdpSource
 from netbench.hosts.clock import wait_until
 from netbench.linux.changes.receive import threads_of
+from netbench.packets.build import build_template
 from tests.netns.test_afpacket import REPOSITORY, SOON_NS, Capture, lab, opened, run, traffic, until_sending
 from tests.netns.watching import programs
 
@@ -36,7 +36,7 @@ def whole_frames(path) -> list[bytes]:
 def expected(what, frame: bytes, sequence: int) -> bytes:
     """Frame `sequence` of one flow, with the time stamp of the given frame."""
     size = what.frame_size.only_size
-    return FrameTemplate.of(what).frames[size][:46] + sequence.to_bytes(4, "big") + frame[50:58] + bytes(size - 62)
+    return build_template(what).frames[size][:46] + sequence.to_bytes(4, "big") + frame[50:58] + bytes(size - 62)
 
 
 @pytest.mark.parametrize(("frame_size", "forward"), [(64, "drop"), (1518, "route")])

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from netbench.generators.frame_template import FrameTemplate
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import NamespaceHost
@@ -21,6 +20,7 @@ from netbench.model.points import whole_path
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology_specs import CpuShares
 from netbench.model.traffic import Traffic
+from netbench.packets.build import build_template
 from netbench.testbed.bring_up import base_changes
 from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment, Reading, Site, UnitUnderTest, bring_up
 from netbench.uut.guest import Guest, StartGuest
@@ -113,7 +113,7 @@ class Yard:
         before = self._arrived(path)
         ends = path.source.mac, active.ready.next_hop_macs[path.name], path.src_ip, path.dst_ip
         traffic = Traffic(path.name, *ends, FrameSize.of(64), 1.0, 1.0, 1, 1)
-        frame = FrameTemplate.of(traffic).frames[64].hex()
+        frame = build_template(traffic).frames[64].hex()
         python = sys.executable if self.machine.name is None else "python3"
         send = [python, "-c", SEND, path.source.interface, str(frames), frame]
         run_checked(self.hosts["source"], send)

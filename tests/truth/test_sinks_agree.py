@@ -16,7 +16,6 @@ import pytest
 
 from netbench.bpf.libbpf import libbpf
 from netbench.capture.counting import analyze_capture
-from netbench.generators.frame_template import FrameTemplate
 from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.hosts.trusted_code import module_command
@@ -25,6 +24,7 @@ from netbench.linux.netns import namespace_path, within
 from netbench.model.frame_size import FrameSize
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Stamps, Traffic
+from netbench.packets.build import build_template
 from netbench.sinks.base import Incoming
 from netbench.sinks.bpf import BpfOptions, BpfSink
 from netbench.sinks.measuring_window import received_of, settled
@@ -101,7 +101,7 @@ class Trial:
         self.traffic = Traffic(
             "s1", "02:00:00:00:00:01", "02:00:00:00:00:02", PATH.src_ip, PATH.dst_ip, size, frames, 1, 1, 1
         )
-        self.frame = FrameTemplate.of(self.traffic).frames[frame_size]
+        self.frame = build_template(self.traffic).frames[frame_size]
         self.sinks = TcpdumpSink(), BpfSink(BpfOptions(sample=1, hook=host.wanted))
         self.started_ns = time.time_ns()
         self.incoming = [

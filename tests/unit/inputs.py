@@ -9,6 +9,8 @@ from netbench.model.topology import Topology
 from netbench.model.traffic import Traffic
 from netbench.model.trial import GuestTask, TrialFrames, TrialSpec
 from netbench.model.units import Load
+from netbench.packets.build import build_template
+from netbench.packets.flow_values import values_of
 from netbench.plan.schedule import CampaignPlan
 
 
@@ -94,3 +96,10 @@ def planned_trial(topology: Topology, profile: Profile, streams: tuple[str, ...]
     )
     victim = replace(made.victim, streams=streams)
     return replace(made, guests=(victim, *made.neighbours))
+
+
+def flow_ports(flows: int, seed: int) -> list[list[int]]:
+    """Return the source and destination port of each flow of plain frames."""
+    template = build_template(stream_traffic(flows=flows, seed=seed))
+    columns = [values_of(varying.values, varying.seed).tolist() for varying in template.varying]
+    return [list(pair) for pair in zip(*columns, strict=True)]

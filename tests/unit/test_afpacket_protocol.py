@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from netbench.errors import TestbedError
 from netbench.generators import worker_source
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.generators.frame_template import FrameTemplate
 from netbench.hosts import worker_client
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Sent
+from netbench.packets.build import build_template
 from tests.unit.inputs import stream_traffic
 
 TRAFFIC = stream_traffic(seed=0)
@@ -27,7 +27,7 @@ PRELUDE = f"""
 import json, os, signal, sys, time
 SENT = {asdict(SENT)!r}
 TRAFFIC = {json.loads(json.dumps(asdict(TRAFFIC)))!r}
-TEMPLATE = {FrameTemplate.of(TRAFFIC).to_json()!r}
+TEMPLATE = {json.loads(json.dumps(build_template(TRAFFIC).to_json()))!r}
 def say(message): print(message if isinstance(message, str) else json.dumps(message), flush=True)
 def hear(): return json.loads(sys.stdin.readline())
 READY = {{"ready": True}}

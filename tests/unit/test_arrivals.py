@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from netbench.generators.frame_template import FrameTemplate
 from netbench.model.frame_size import FrameSize
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
+from netbench.packets.build import build_template
 from netbench.sinks.witness import length_and_tag
 from netbench.trial.probing import Arrival, summary
 from tests.unit.fakes import fake_ports
@@ -16,7 +16,7 @@ from tests.unit.fakes import fake_ports
 SRC, DST = "02:00:00:00:00:01", "02:00:00:00:00:02"
 TRAFFIC = Traffic("s1", SRC, DST, PATH.src_ip, PATH.dst_ip, FrameSize.of(64), 100.0, 0.03, 1, 1)
 SENT = Sent(3, 0, 0.03, 1_700_000_000 * 10**9, 1_700_000_000 * 10**9, 1, 0.0)
-FRAME = FrameTemplate.of(TRAFFIC).frames[64]
+FRAME = build_template(TRAFFIC).frames[64]
 FRAME = FRAME[:46] + struct.pack(">III", 2, 1_700_000_000, 5) + FRAME[58:]
 Q100, PRIORITY = b"\x81\0\0\x64", b"\x81\0\xe0\0"
 

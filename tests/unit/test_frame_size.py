@@ -138,11 +138,15 @@ def traffic(size=MIX, flows: int = 1) -> Traffic:
     return Traffic("s1", *macs, *ips, parse_frame_size(size), None, 1.0, flows, 7)
 
 
+def block(of: Traffic, capacity: int) -> FrameBlock:
+    return FrameBlock(of, capacity, build_template(of))
+
+
 @given(genomes, st.integers(0, 2**33), st.integers(1, 8), st.sampled_from([1, 3]))
 def test_a_source_gives_each_frame_the_size_of_its_number_and_headers_that_fit(genome, first, count, flows):
-    frames = FrameBlock(traffic(FrameSize("m", genome), flows), 8)
+    frames = block(traffic(FrameSize("m", genome), flows), 8)
     row = frames.stamp(first, count, 5_000_000_000)
-    one_size = FrameBlock(traffic(64, flows), 8)
+    one_size = block(traffic(64, flows), 8)
     one_size.stamp(first, count, 5_000_000_000)
     for place in range(count):
         frame = bytes(frames.buffer[row + place][: frames.lengths[row + place]])
@@ -157,7 +161,7 @@ def test_a_source_gives_each_frame_the_size_of_its_number_and_headers_that_fit(g
 
 
 def test_frames_of_one_size_are_as_many_as_before():
-    frames = FrameBlock(traffic(128), 256)
+    frames = block(traffic(128), 256)
     assert frames.buffer.shape == (256, 124)
     assert frames.stamp(255, 3, 0) == 0
     assert set(frames.lengths) == {124}

@@ -15,8 +15,6 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import MissingError, UsageError
-from netbench.generators.frame_template import FrameTemplate
-from netbench.generators.frames import flow_ports
 from netbench.generators.trex.trex import Trex, TrexSource
 from netbench.generators.trex.trex_package import BEGINS_LATER_S, no_client, own_name
 from netbench.generators.trex.trex_servers import TrexOptions
@@ -24,7 +22,8 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.local import LocalHost
 from netbench.model.frame_size import FrameSize
 from netbench.model.traffic import Sent, Stamps, Traffic
-from tests.unit.inputs import stream_traffic
+from netbench.packets.build import build_template
+from tests.unit.inputs import flow_ports, stream_traffic
 from tests.unit.stand_in_for_trex import StandInForTrex
 
 pytestmark = pytest.mark.skipif(bool(no_client()), reason=no_client())
@@ -88,7 +87,7 @@ def test_a_stream_is_the_frame_of_all_sources_numbered_by_the_field_engine(serve
     traffic = replace(TRAFFIC, flows=3, seed=7, frame_size=FrameSize.of(100))
     source.prepare(traffic)
     (stream,) = server.ports[0].streams.values()
-    assert b64decode(stream["packet"]["binary"]) == FrameTemplate.of(traffic).frames[100]
+    assert b64decode(stream["packet"]["binary"]) == build_template(traffic).frames[100]
     assert stream["mode"] == {
         "type": "single_burst",
         "total_pkts": 500,
@@ -96,9 +95,9 @@ def test_a_stream_is_the_frame_of_all_sources_numbered_by_the_field_engine(serve
     }
     variables, writes = instructions(stream)
     assert (variables["number"]["init_value"], variables["number"]["max_value"]) == (0, 2**32 - 1)
-    assert writes == [("number", 46, 0), ("ports", 34, 0)]
-    pairs = [struct.unpack("!HH", struct.pack("!I", word)) for word in variables["ports"]["value_list"]]
-    assert pairs == [tuple(pair) for pair in flow_ports(3, 7).tolist()]
+    assert writes == [("number", 46, 0), ("at 34", 34, 0)]
+    pairs = [struct.unpack("!HH", struct.pack("!I", word)) for word in variables["at 34"]["value_list"]]
+    assert pairs == [tuple(pair) for pair in flow_ports(3, 7)]
 
 
 def test_each_place_in_the_genome_of_a_mix_is_a_stream_that_begins_when_its_first_frame_is_due(server, open_source):
@@ -115,8 +114,8 @@ def test_each_place_in_the_genome_of_a_mix_is_a_stream_that_begins_when_its_firs
     assert [(number["init_value"], number["step"]) for number in numbers] == [(0, 3), (1, 3), (2, 3)]
     assert {number["max_value"] for number in numbers} == {2**32 - 2}  # the last number before 0 comes round again
     # Three flows and three places: each place has always the same flow.
-    words = [instructions(stream)[0]["ports"]["value_list"] for stream in streams]
-    assert words == [[int(source) << 16 | int(target)] for source, target in flow_ports(3, 7).tolist()]
+    words = [instructions(stream)[0]["at 34"]["value_list"] for stream in streams]
+    assert words == [[int(source) << 16 | int(target)] for source, target in flow_ports(3, 7)]
 
 
 def test_two_rates_are_two_streams_of_which_the_second_counts_on(server, open_source):

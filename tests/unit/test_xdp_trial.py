@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
 from netbench.linux import xdp_devices
 from netbench.model.frame_size import FrameSize, parse_frame_size
 from netbench.model.traffic import Sent, Traffic
+from netbench.packets.build import build_template
 
 
 def traffic(frame_size) -> Traffic:
@@ -18,7 +18,7 @@ def traffic(frame_size) -> Traffic:
 
 
 def trial_of(traffic: Traffic, shared: Shared, spare: int = 0) -> XdpTrial:
-    return XdpTrial(traffic, FrameTemplate.of(traffic), shared, spare)
+    return XdpTrial(traffic, build_template(traffic), shared, spare)
 
 
 def shorter(trial: XdpTrial) -> list[int]:
@@ -29,7 +29,7 @@ def shorter(trial: XdpTrial) -> list[int]:
 @pytest.mark.parametrize("spare", [0, 1])
 def test_what_is_spare_at_the_end_of_a_live_frame_is_cut_off_every_frame(spare):
     one, mix = trial_of(traffic(64), Shared(), spare), trial_of(traffic(FrameSize("two", (64, 128))), Shared(), spare)
-    assert one.frame == FrameTemplate.of(traffic(64)).frames[64] + bytes(spare)
+    assert one.frame == build_template(traffic(64)).frames[64] + bytes(spare)
     assert shorter(one) == [1] * spare, "frames of one size need no shape, unless something is to be cut off"
     assert len(mix.frame) == 124 + spare
     assert shorter(mix) == [64 + spare, spare]

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, Spent, TimeSpent, Unpaced
 from netbench.generators.afpacket.send_calls import Context, Messages, Submissions
-from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.frames import FrameBlock
 from netbench.generators.source_worker import Halt, Worker, serve, use_realtime
+from netbench.model.frame_template import FrameTemplate
 from netbench.model.traffic import Sent, Traffic
 
 T = TypeVar("T", int, float)

@@ -1,7 +1,7 @@
 """Generator and sink `trex`: ports of a TRex server."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any, ClassVar
@@ -10,7 +10,6 @@ from pydantic import TypeAdapter
 
 from netbench.errors import TestbedError
 from netbench.generators.base import Generator, Source
-from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.trex.trex_counts import FlowCounts
 from netbench.generators.trex.trex_package import (
     BEGINS_LATER_S,
@@ -28,7 +27,8 @@ from netbench.linux.requirements import Facility
 from netbench.model.documents import plain
 from netbench.model.received import OfSize, Received
 from netbench.model.tester import Identity
-from netbench.model.traffic import Sent, Stamps, Traffic
+from netbench.model.traffic import Sent, Stamps, Traffic, traffic_data
+from netbench.packets.build import build_template
 from netbench.sinks.base import Incoming, Sink, SinkKind
 
 SINK_NAME = "TRex"
@@ -96,8 +96,8 @@ class TrexSource(_ServerUser, Source):
 
     def prepare(self, traffic: Traffic) -> None:
         """Load the streams of the next trial; TestbedError when the worker died or cannot send there."""
-        template = FrameTemplate.of(traffic).to_json()
-        more = {"traffic": asdict(traffic), "template": template, "delay_fps": self._delay_fps}
+        template = build_template(traffic).to_json()
+        more = {"traffic": traffic_data(traffic), "template": template, "delay_fps": self._delay_fps}
         self._opened.ask("prepare", self._interface, **more)
 
     @property

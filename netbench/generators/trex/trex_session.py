@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from lbr_trex_client.interactive.trex.stl.api import STLClient, TRexError
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.source_worker import Halt
 from netbench.generators.trex.trex_counts import Groups, delay_of
 from netbench.generators.trex.trex_package import BEGINS_LATER_S, OwnServer, ServerAddress, is_left_behind, own_name
 from netbench.generators.trex.trex_streams import streams_of
 from netbench.model.distributions import SoftwareDelay
+from netbench.model.frame_template import FrameTemplate
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 
 # The counters lag behind the frames that the data path has sent and received.

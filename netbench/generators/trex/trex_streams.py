@@ -1,6 +1,6 @@
 """Converts the traffic of a source to streams of TRex: template frames, field-engine programs, rates, start times.
 
-The field engine writes the number of each frame (pktgen's header) and the ports of its flow. It cannot write times:
+The field engine writes the number of each frame (pktgen's header) and the bytes of its flow. It cannot write times:
 these are 0. Each position in the genome of a mix becomes a separate stream of one size, which begins when its first
 frame is due. Together the streams keep the order of the genome, and TRex counts each size separately. One core runs
 all streams.
@@ -24,12 +24,12 @@ from lbr_trex_client.interactive.trex.stl.api import (
 )
 
 from netbench.errors import UsageError
-from netbench.generators.frame_template import FrameTemplate
-from netbench.generators.frames import flow_ports
 from netbench.generators.trex.trex_counts import Groups
 from netbench.generators.trex.trex_package import BEGINS_LATER_S
+from netbench.model.frame_template import FrameTemplate
 from netbench.model.traffic import Traffic
 from netbench.model.units import l1_bits
+from netbench.packets.flow_values import FlowBytes, checksums_of, flow_bytes
 
 _NUMBERS = 1 << 32
 _MOST_VALUES = 0xFFFF  # in all lists of the field engine together; a single list may have as many
@@ -55,19 +55,25 @@ class _Part:
 def streams_of(traffic: Traffic, template: FrameTemplate, groups: Groups) -> list[Any]:
     """Return the streams of a trial, which must start together; TRex counts their frames in `groups`.
 
-    UsageError for more flows than the field engine has room for.
+    UsageError for more flows than the field engine has room for, and for checksums that cover the number of the frame.
     """
-    places = traffic.flows * len(traffic.frame_size.genome)
-    if traffic.flows > 1 and places > _MOST_VALUES:
+    if template.complement_at is not None:
         raise UsageError(
-            f"generator trex: {traffic.flows:,} flows of frames whose sizes repeat after "
+            "generator trex: a checksum of this packet covers the frame's number, which its field engine does not "
+            "compensate; send with afpacket or xdp, or use UDP over IPv4"
+        )
+    varying = flow_bytes(template)
+    places = template.flows * len(traffic.frame_size.genome) * max(1, len(varying.words_at) + len(varying.sums_at))
+    if template.flows > 1 and places > _MOST_VALUES:
+        raise UsageError(
+            f"generator trex: {template.flows:,} flows of frames whose sizes repeat after "
             f"{len(traffic.frame_size.genome):,} take {places:,} places; its field engine has {_MOST_VALUES:,}; "
-            "set flows to less, or send with another generator"
+            "let fewer fields vary, or send with another generator"
         )
     return [
         STLStream(
             name=str(place),
-            packet=_packet(traffic, template, part, numbered=not groups.delay_fps),
+            packet=_packet(template, varying, part, numbered=not groups.delay_fps),
             mode=part.mode,
             isg=(BEGINS_LATER_S + part.begins_s) * 1e6,
             flow_stats=(
@@ -127,8 +133,8 @@ def _unpaced(traffic: Traffic, delay_fps: float) -> Iterator[_Part]:
             yield replace(part, mode=STLTXCont(pps=delay_fps), measures_delay=True)
 
 
-def _packet(traffic: Traffic, template: FrameTemplate, part: _Part, *, numbered: bool) -> object:
-    """Return the template frame with the program that writes its number and the ports of its flow."""
+def _packet(template: FrameTemplate, varying: FlowBytes, part: _Part, *, numbered: bool) -> object:
+    """Return the template frame with the program that writes its number and the bytes of its flow."""
     program: list[object] = []
     if numbered:
         # A multiple of the step: the server would round other ranges up, beyond 32 bits (handle_range_padding).
@@ -140,14 +146,16 @@ def _packet(traffic: Traffic, template: FrameTemplate, part: _Part, *, numbered:
             ),
             STLVmWrFlowVar("number", template.sequence_at),
         ]
-    if traffic.flows > 1:
-        words = [
-            int(source) << 16 | int(destination) for source, destination in flow_ports(traffic.flows, traffic.seed)
-        ]
-        turns = len(words) // gcd(len(words), part.step)
-        in_turn = [words[(part.first + turn * part.step) % len(words)] for turn in range(turns)]
-        program += [
-            STLVmFlowVar("ports", value_list=in_turn, size=4, op="inc"),
-            STLVmWrFlowVar("ports", template.ports_at),
-        ]
-    return STLPktBuilder(pkt_buffer=template.frames[part.size], vm=STLScVmRaw(program) if program else None)
+    frame = template.frames[part.size]
+    if template.flows > 1:
+        flows = template.flows // gcd(template.flows, part.step)
+        in_turn = [(part.first + turn * part.step) % template.flows for turn in range(flows)]
+        lists = [(at, 4, varying.words[:, number].view(">u4")) for number, at in enumerate(varying.words_at)]
+        lists += [(at, 2, sums) for at, sums in zip(varying.sums_at, checksums_of(varying, frame).T, strict=True)]
+        for at, size, values in lists:
+            name = f"at {at}"
+            program += [
+                STLVmFlowVar(name, value_list=values[in_turn].tolist(), size=size, op="inc"),
+                STLVmWrFlowVar(name, at),
+            ]
+    return STLPktBuilder(pkt_buffer=frame, vm=STLScVmRaw(program) if program else None)

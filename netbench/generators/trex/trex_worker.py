@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from netbench.errors import TestbedError
-from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.trex.trex_counts import FlowCounts
 from netbench.generators.trex.trex_package import OwnServer, ServerAddress
 from netbench.generators.trex.trex_session import TrexPort, TrexSession
 from netbench.hosts.worker_requests import Reply, Request, reply_to, reply_when_sent, serve_requests
+from netbench.model.frame_template import FrameTemplate
 from netbench.model.traffic import traffic_of
 
 

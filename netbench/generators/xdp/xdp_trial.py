@@ -4,10 +4,10 @@ import ctypes
 import time
 from sys import byteorder
 
-from netbench.generators.frame_template import FrameTemplate
 from netbench.generators.source_worker import at_once_s, catch_up_fps, pause_beyond_usual_ns
 from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.proc import SchedTimes
+from netbench.model.frame_template import FrameTemplate
 from netbench.model.traffic import Sent, Traffic
 
 # A longer pause of the program is a stall (PAUSE_NS there), unless more than one in so many pauses is that long.

@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 
 from netbench.bpf.libbpf import BpfError, Loaded, attach_xdp, keep_dispatched, load, run_live
 from netbench.errors import MissingError
-from netbench.generators.frames import flow_ports
 from netbench.generators.source_worker import Worker, serve
 from netbench.generators.xdp.live_run import LiveRun, take_signals
 from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
@@ -17,6 +16,7 @@ from netbench.linux.cgroups import exhausts_limit
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.frame_size import FCS_BYTES
 from netbench.model.traffic import Sent, Traffic
+from netbench.packets.flow_values import flow_bytes
 
 _HEADER_BYTES, _TAG_BYTES = 14, 4  # of Ethernet; a device accepts frames of its MTU plus both
 # In ns: how often the link is checked, which the program cannot see, and the program, after its scheduled end.
@@ -62,7 +62,7 @@ class XdpWorker(Worker):
         self._loaded.map("leaves_by").put(0, struct.pack("=I", device.index))
         if traffic.flows > 1 and self._flows != (traffic.flows, traffic.seed):
             ports = self._loaded.map("flows")
-            for flow, pair in enumerate(flow_ports(traffic.flows, traffic.seed).astype(">u2")):
+            for flow, pair in enumerate(flow_bytes(self.template).words[:, 0]):
                 ports.put(flow, pair.tobytes())
             self._flows = traffic.flows, traffic.seed
         # The kernel restores the length of a frame that the program has cut before it reuses the frame.

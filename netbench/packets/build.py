@@ -1,0 +1,338 @@
+"""Frames of described packets, built by scapy in the controller: templates for sources, expectations for sinks.
+
+The payload is pktgen's header (magic, sequence, seconds, microseconds, each 32 bits and big endian: `struct pktgen_hdr`
+in the kernel's net/core/pktgen.c), then zeros. Where a checksum covers the payload, 16 bits behind that header keep its
+sum constant (RFC 7820, section 3.2).
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from netbench.errors import UsageError
+from netbench.model.frame_size import FCS_BYTES, MIN_FRAME_SIZE
+from netbench.model.frame_template import (
+    COMPLEMENT_BYTES,
+    MOST_HEADER_BYTES,
+    PAYLOAD_BYTES,
+    Checksum,
+    ExpectedHeaders,
+    FieldPlace,
+    FrameTemplate,
+    VaryingPlace,
+)
+from netbench.model.packet import ANY, FieldRef, Layer, Packet, RandomValues, VaryingField
+from netbench.model.traffic import PKTGEN_MAGIC, Traffic
+from netbench.packets.headers import Addresses, Layers, arriving_layers, layer_ids, sent_layers
+
+_FLOW_PORTS = 1024, 65_535
+_ALL_BYTES = 1 << 16  # longer than any frame
+_LONGEST_FIELD = 16
+_NEXT_SEED = 1_000_003  # each varying field draws its own values
+_IP_LAYERS = ("IP", "IPv6")
+_ADDRESSES = {"IP": (12, 20), "IPv6": (8, 40)}  # bytes of an IP header that pseudo headers contain
+_TAG_BYTES = 4
+
+
+def packet_of(traffic: Traffic) -> Packet:
+    """Return the packet of a trial: the described one, or the plain one.
+
+    The plain packet's ports are random (RFC 4814, section 4) if there are several flows, different in each flow.
+    """
+    if traffic.packet is not None:
+        return traffic.packet
+    layers = Layer("Ether"), Layer("IP", (("id", 0),)), Layer("UDP")
+    ports = RandomValues(*_FLOW_PORTS, traffic.flows)
+    both = (VaryingField(FieldRef("UDP", field), ports) for field in ("sport", "dport"))
+    return Packet("", layers, tuple(both) if traffic.flows > 1 else ())
+
+
+def build_template(traffic: Traffic) -> FrameTemplate:
+    """Return the frames of a trial as they are sent; UsageError if a size has no room for the headers."""
+    packet = packet_of(traffic)
+    sent = sent_layers(packet, Addresses.of(traffic))
+    return _Build(sent, traffic).template(packet, sent, traffic.seed)
+
+
+def expected_headers(traffic: Traffic, at_uut: Callable[[Layers], Layers] | None = None) -> ExpectedHeaders:
+    """Return what the sink should receive of a trial; `at_uut` returns what the UUT makes of sent layers.
+
+    The checksums over fields with any value are free, too. UsageError if a size has no room for the headers.
+    """
+    packet = packet_of(traffic)
+    sent = sent_layers(packet, Addresses.of(traffic))
+    arriving = arriving_layers(sent, at_uut, packet.expect)
+    sent_build = _Build(sent, traffic)
+    longer = 0 if arriving == sent else _Build(arriving, traffic).header_bytes - sent_build.header_bytes
+    build = _Build(arriving, traffic, longer)
+    template = build.template(packet, sent, traffic.seed)
+    free = [place for place, value in build.written() if value is ANY]
+    ranges = [(place.at, place.at + place.size) for place in free]
+    unknown = [one.at for one in build.checksums() if _overlap(one.covers, ranges)]
+    compared = [
+        place for place in build.places() if place not in free and not (place.size == 2 and place.at in unknown)
+    ]
+    offsets = dict.fromkeys((sent_build.payload_at, build.payload_at + _TAG_BYTES, build.payload_at - _TAG_BYTES), None)
+    offsets.pop(build.payload_at, None)
+    return ExpectedHeaders(
+        template=template,
+        compared=tuple(compared),
+        ignored=(*ranges, *((at, at + 2) for at in unknown)),
+        also_at=tuple(at for at in offsets if at > 0),
+        longer=longer,
+        varying=sent_build.template(packet, sent, traffic.seed).varying,
+    )
+
+
+def smallest_frame(packet: Packet) -> int:
+    """Return the size of the smallest frame that has room for all headers of a packet, in bytes with FCS."""
+    build = _Build(sent_layers(packet, _ANY_ADDRESSES), None)
+    return max(MIN_FRAME_SIZE, build.header_bytes + FCS_BYTES)
+
+
+_ANY_ADDRESSES = Addresses(
+    "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.2", "198.19.0.2", "2001:2::2", "2001:2::3"
+)
+
+
+class _Placed(NamedTuple):
+    """A layer of a packet of scapy: its identity, the byte at which it begins, and its own bytes."""
+
+    layer: Any
+    name: str
+    occurrence: int
+    at: int
+    size: int
+
+
+class _Build:
+    """One packet of scapy, for frames of every size of a trial."""
+
+    def __init__(self, layers: Layers, traffic: Traffic | None, longer: int = 0) -> None:
+        self._layers, self._traffic, self._longer = layers, traffic, longer
+        self._packet = _scapy_packet(layers)
+        self._placed = list(_placed(self._packet, layers))
+        last = self._placed[-1]
+        self.payload_at = last.at + last.size
+        needs_complement = any(stop == _ALL_BYTES for one in self.checksums() for _, stop in one.covers)
+        self.complement_at = self.payload_at + PAYLOAD_BYTES if needs_complement else None
+        self.header_bytes = self.payload_at + PAYLOAD_BYTES + (COMPLEMENT_BYTES if needs_complement else 0)
+        if self.header_bytes > MOST_HEADER_BYTES:
+            raise UsageError(f"its headers take {self.header_bytes} bytes of a frame: at most {MOST_HEADER_BYTES}")
+
+    def template(self, packet: Packet, sent: Layers, seed: int) -> FrameTemplate:
+        """Return the frames of all sizes and what varies in them; `sent` are the layers that `vary` refers to."""
+        assert self._traffic is not None
+        frames = {size: self._frame(size) for size in self._traffic.frame_size.sizes}
+        varying = tuple(self._varying(packet, sent, seed))
+        halves = [(place.at, place.at + place.size) for one in varying if (place := one.place) is not None]
+        return FrameTemplate(
+            frames=self._first_flow(frames, varying),
+            payload_at=self.payload_at,
+            flows=packet.flows,
+            complement_at=self.complement_at,
+            varying=varying,
+            checksums=tuple(one for one in self.checksums() if _overlap(one.covers, halves)),
+        )
+
+    def checksums(self) -> Iterator[Checksum]:
+        """Yield all checksums of the frame that are not switched off."""
+        addresses: tuple[tuple[int, int], ...] = ()
+        for placed in self._placed:
+            layer, at = placed.layer, placed.at
+            if placed.name in _IP_LAYERS:
+                start, stop = _ADDRESSES[placed.name]
+                addresses = ((at + start, at + stop),)
+            everything = (at, _ALL_BYTES)
+            match placed.name:
+                case "IP":
+                    yield Checksum(at + 10, ((at, at + placed.size),))
+                case "UDP" if layer.chksum != 0:
+                    yield Checksum(at + 6, (everything, *addresses), is_udp=True)
+                case "TCP":
+                    yield Checksum(at + 16, (everything, *addresses))
+                case "ICMP":
+                    yield Checksum(at + 2, (everything,))
+                case name if name.startswith("ICMPv6"):
+                    yield Checksum(at + 2, (everything, *addresses))
+                case "GRE" if layer.chksum_present:
+                    yield Checksum(at + 4, (everything,))
+
+    def places(self) -> Iterator[FieldPlace]:
+        """Yield the places of all fields, in their order; those longer than 16 bytes in parts."""
+        for placed in self._placed:
+            prefix = str(FieldRef(placed.name, "", placed.occurrence))
+            for name, first_bit, bits in _field_bits(placed.layer):
+                yield from _field_places(f"{prefix}{name}", 8 * placed.at + first_bit, bits)
+
+    def written(self) -> Iterator[tuple[FieldPlace, object]]:
+        """Yield the places of the fields that the layers have, with their values."""
+        by_name: dict[str, list[FieldPlace]] = {}
+        for place in self.places():
+            by_name.setdefault(place.name, []).append(place)
+        for placed, layer in zip(self._placed, self._layers, strict=True):
+            for name, value in layer.fields:
+                for place in by_name.get(str(FieldRef(placed.name, name, placed.occurrence)), ()):
+                    yield place, value
+
+    def _frame(self, size: int) -> bytes:
+        room = size - FCS_BYTES + self._longer
+        if room < self.header_bytes:
+            least = max(MIN_FRAME_SIZE, self.header_bytes - self._longer + FCS_BYTES)
+            raise UsageError(f"frames of {size} bytes have no room for its headers; the smallest have {least} bytes")
+        payload = PKTGEN_MAGIC.to_bytes(4, "big").ljust(PAYLOAD_BYTES, b"\0")
+        if self.complement_at is not None:
+            payload += b"\xff\xff"
+        return bytes(self._packet / _raw(payload.ljust(room - self.payload_at, b"\0")))
+
+    def _varying(self, packet: Packet, sent: Layers, seed: int) -> Iterator[VaryingPlace]:
+        """Yield the varying fields: in a packet behind a UUT, those whose layer and value are as sent."""
+        ids = layer_ids(sent)
+        here = dict(zip(layer_ids(self._layers), zip(self._placed, self._layers, strict=True), strict=True))
+        for number, field in enumerate(packet.vary):
+            ref = field.ref
+            index = _index(sent, ref)
+            placed, layer = here.get(ids[index], (None, None))
+            place = None
+            if placed is not None and layer is not None:
+                same = dict(layer.fields).get(ref.field) == dict(sent[index].fields).get(ref.field)
+                bits = {name: (first, size) for name, first, size in _field_bits(placed.layer)}
+                if same and ref.field in bits:
+                    first, size = bits[ref.field]
+                    (place,) = _field_places(str(ref), 8 * placed.at + first, size)
+            yield VaryingPlace(
+                str(ref),
+                place,
+                field.values,
+                packet.frames_per_value(number),
+                _kind(ref),
+                (seed + _NEXT_SEED * number) % 2**32,
+            )
+
+    def _first_flow(self, frames: Mapping[int, bytes], varying: Sequence[VaryingPlace]) -> dict[int, bytes]:
+        """Return the frames with the values of flow 0 in the fields that vary."""
+        from netbench.packets.flow_values import values_of  # noqa: PLC0415 - loads numpy
+
+        fields = [(one.place, int(values_of(one.values, one.seed)[0])) for one in varying if one.place]
+        if not fields:
+            return dict(frames)
+        packet = self._packet
+        values = {place.name: value for place, value in fields}
+        self._packet = _scapy_packet(self._layers)
+        for placed in _placed(self._packet, self._layers):
+            prefix = str(FieldRef(placed.name, "", placed.occurrence))
+            for name in [name for name in values if name.startswith(prefix)]:
+                _set_number(placed.layer, name.removeprefix(prefix), values[name])
+        try:
+            return {size: self._frame(size) for size in frames}
+        finally:
+            self._packet = packet
+
+
+def _index(layers: Layers, ref: FieldRef) -> int:
+    """Return the index of the layer that a field belongs to."""
+    found = [number for number, layer in enumerate(layers) if layer.name == ref.layer]
+    return found[ref.occurrence - 1]
+
+
+def _kind(ref: FieldRef) -> str:
+    if ref.field in ("src", "dst"):
+        return {"Ether": "MAC", "IP": "IPv4", "IPv6": "IPv6"}.get(ref.layer, "number")
+    return "number"
+
+
+def _overlap(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> bool:
+    return any(start < stop_2 and start_2 < stop for start, stop in some for start_2, stop_2 in others)
+
+
+def _set_number(layer: Any, field: str, value: int) -> None:  # noqa: ANN401 - scapy has no types
+    """Set a field of scapy's to a number, also an address: only the low 64 bits of an IPv6 address."""
+    import ipaddress  # noqa: PLC0415 - slow to load
+
+    match layer.name, field:
+        case "Ethernet", "src" | "dst":
+            text = value.to_bytes(6, "big").hex(":")
+        case "IP", "src" | "dst":
+            text = str(ipaddress.IPv4Address(value))
+        case "IPv6", "src" | "dst":
+            high = int(ipaddress.IPv6Address(layer.getfieldval(field))) >> 64 << 64
+            text = str(ipaddress.IPv6Address(high | value))
+        case _:
+            layer.setfieldval(field, value)
+            return
+    layer.setfieldval(field, text)
+
+
+def _field_places(name: str, first_bit: int, bits: int) -> Iterator[FieldPlace]:
+    """Yield the place of a field; a longer one than 16 bytes in parts."""
+    while bits > 0:
+        at, within = divmod(first_bit, 8)
+        part = min(bits, 8 * _LONGEST_FIELD - within)
+        size = (within + part + 7) // 8
+        yield FieldPlace(name, at, size, ((1 << part) - 1) << (8 * size - within - part))
+        first_bit, bits = first_bit + part, bits - part
+
+
+def _field_bits(layer: Any) -> Iterator[tuple[str, int, int]]:  # noqa: ANN401 - scapy has no types
+    """Yield the fields of a layer of scapy: name, first bit in the layer, and number of bits; those present only."""
+    built: Any = b""
+    for field in layer.fields_desc:
+        before = _bits(built)
+        built = field.addfield(layer, built, layer.getfieldval(field.name))
+        if _bits(built) > before:
+            yield field.name, before, _bits(built) - before
+
+
+def _bits(built: Any) -> int:  # noqa: ANN401 - scapy's bit fields pass on (bytes, bits of the next byte, its value)
+    if isinstance(built, tuple):
+        return 8 * len(built[0]) + int(built[1])
+    return 8 * len(built)
+
+
+def _placed(packet: Any, layers: Layers) -> Iterator[_Placed]:  # noqa: ANN401 - scapy has no types
+    """Yield the layers of a packet of scapy, with their places."""
+    at, seen = 0, dict.fromkeys((layer.name for layer in layers), 0)
+    layer = packet
+    for described in layers:
+        seen[described.name] += 1
+        size = len(layer) - len(layer.payload)
+        yield _Placed(layer, described.name, seen[described.name], at, size)
+        at, layer = at + size, layer.payload
+
+
+def _scapy_packet(layers: Layers) -> Any:  # noqa: ANN401 - scapy has no types
+    """Return scapy's packet of these layers; fields with any value have scapy's default."""
+    classes = scapy_classes()
+    packet: Any = None
+    for layer in layers:
+        fields = {name: _scapy_value(value) for name, value in layer.fields if value is not ANY}
+        built = classes[layer.name](**fields)
+        packet = built if packet is None else packet / built
+    return packet
+
+
+def _scapy_value(value: object) -> object:
+    """Return a value of the notation as scapy's: lists instead of tuples at the outside."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _raw(payload: bytes) -> Any:  # noqa: ANN401 - scapy has no types
+    return scapy_classes()["Raw"](payload)
+
+
+@lru_cache(maxsize=1)
+def scapy_classes() -> Mapping[str, Any]:
+    """Return scapy's classes of all layers by name. The first call takes a moment: make it before a trial starts."""
+    logging.getLogger("scapy").setLevel(logging.ERROR)
+    from scapy.contrib import geneve, gtp, mpls  # noqa: PLC0415 - only the controller has scapy
+    from scapy.layers import inet, inet6, l2, vxlan  # noqa: PLC0415
+    from scapy.packet import Packet as ScapyPacket  # noqa: PLC0415
+    from scapy.packet import Raw  # noqa: PLC0415
+
+    found: dict[str, Any] = {"Raw": Raw}
+    for module in (l2, inet, inet6, vxlan, mpls, geneve, gtp):
+        for name, value in vars(module).items():
+            if isinstance(value, type) and issubclass(value, ScapyPacket) and value.__module__ == module.__name__:
+                found.setdefault(name, value)
+    return found

@@ -1,0 +1,105 @@
+"""The headers of a packet as they are sent, and as they should arrive: layers with all their addresses.
+
+Layers of two packets belong together if they have the same name and the same number of such layers inside: the
+innermost IP header of one is that of the other, whatever is around it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from netbench.model.packet import AnyValue, FieldValue, Layer, Packet
+from netbench.model.traffic import Traffic
+
+Layers = tuple[Layer, ...]
+_DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
+_FIRST_FLOW_PORT, _LAST_PORT = 1024, 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """The addresses of layers that have none: those of a stream in one trial, as text."""
+
+    src_mac: str
+    dst_mac: str
+    src_ip: str
+    dst_ip: str
+    src_ip6: str
+    dst_ip6: str
+
+    @classmethod
+    def of(cls, traffic: Traffic) -> "Addresses":
+        """Return the addresses of a trial."""
+        names = cls.__slots__
+        return cls(**{name: getattr(traffic, name) for name in names})
+
+    def of_layer(self, name: str) -> dict[str, str]:
+        """Return source and destination of a layer of this name; empty if it has none."""
+        by_layer = {
+            "Ether": (self.src_mac, self.dst_mac),
+            "IP": (self.src_ip, self.dst_ip),
+            "IPv6": (self.src_ip6, self.dst_ip6),
+        }
+        return dict(zip(("src", "dst"), by_layer[name], strict=True)) if name in by_layer else {}
+
+
+class LayerId(NamedTuple):
+    """A layer of a packet: its name, and how many layers of that name are inside it."""
+
+    name: str
+    inside: int
+
+
+def layer_ids(layers: Sequence[Layer]) -> list[LayerId]:
+    """Return the identities of all layers, in their order."""
+    ids: list[LayerId] = []
+    seen: Counter[str] = Counter()
+    for layer in reversed(layers):
+        ids.insert(0, LayerId(layer.name, seen[layer.name]))
+        seen[layer.name] += 1
+    return ids
+
+
+def sent_layers(packet: Packet, addresses: Addresses) -> Layers:
+    """Return the layers that are sent, with the fields that netbench sets where the description has none.
+
+    These are addresses and, as in pktgen, the discard port and no checksum for UDP over IPv4 (RFC 768). UDP over IPv6
+    has a checksum (RFC 8200, section 8.1). The label stack of MPLS ends at its last label (RFC 3032).
+    """
+    layers = []
+    for number, layer in enumerate(packet.layers):
+        inner = packet.layers[number + 1 :]
+        defaults: dict[str, FieldValue] = {**addresses.of_layer(layer.name)}
+        if layer.name == "UDP":
+            over = next((outer.name for outer in reversed(packet.layers[:number]) if outer.name in ("IP", "IPv6")), "")
+            if over == "IP":
+                defaults["chksum"] = 0
+            if not inner:
+                defaults |= {"sport": _DISCARD_PORT, "dport": _DISCARD_PORT}
+        if layer.name == "MPLS" and inner and inner[0].name == "MPLS":
+            defaults["s"] = 0
+        layers.append(with_fields(layer, defaults | dict(layer.fields)))
+    return tuple(layers)
+
+
+def arriving_layers(sent: Layers, at_uut: Callable[[Layers], Layers] | None, expect: Layers | None) -> Layers:
+    """Return the layers that should arrive at the sink.
+
+    They are those that the UUT makes of the sent ones. If the user describes them (`expect`), fields that this
+    description leaves out are those of the same layer behind the UUT.
+    """
+    forwarded = sent if at_uut is None else at_uut(sent)
+    if expect is None:
+        return forwarded
+    known = dict(zip(layer_ids(forwarded), forwarded, strict=True))
+    empty = Layer("")
+    return tuple(
+        with_fields(layer, dict(known.get(name, empty).fields) | dict(layer.fields))
+        for name, layer in zip(layer_ids(expect), expect, strict=True)
+    )
+
+
+def with_fields(layer: Layer, fields: dict[str, FieldValue] | dict[str, FieldValue | AnyValue]) -> Layer:
+    """Return the layer with these fields only."""
+    return Layer(layer.name, tuple(fields.items()))
