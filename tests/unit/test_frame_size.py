@@ -22,6 +22,7 @@ from netbench.model.received import MeasuringWindow
 from netbench.model.search import LossAtLoad, Rfc2544Tests, SearchResult, SearchState
 from netbench.model.traffic import Sent, Traffic, traffic_of
 from netbench.model.units import Load, l1_bits, l2_bits, line_rate_fps
+from netbench.packets.build import build_template
 from netbench.results.export_columns import group_rows, stream_rows
 from netbench.sinks.measuring_window import received_of
 from netbench.statistics.groups import group_trials
