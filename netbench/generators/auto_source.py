@@ -29,6 +29,7 @@ class AutoGenerator(Generator):
 
     Options: ClassVar[type[BaseModel]] = AutoGeneratorOptions
     sends_mixes: ClassVar[bool] = True  # afpacket and xdp do
+    sends_packets: ClassVar[bool] = True  # afpacket and xdp do
 
     def __init__(self, options: AutoGeneratorOptions | None = None) -> None:
         options = options or AutoGeneratorOptions()
@@ -51,7 +52,7 @@ class AutoSource(Source):
     """Sources of several kinds, chosen by the load of each trial.
 
     `usual` is the preferred source that works and sends all loads; `fast` one that sends high loads only. Where the
-    usual source sends no mixes, another one sends them. It is opened for the first mix.
+    usual source sends no mixes or no described packets, another one sends them. It is opened for the first of them.
     """
 
     def __init__(self, generators: Mapping[str, Generator], *, steady: bool) -> None:
@@ -121,8 +122,8 @@ class AutoSource(Source):
             try:
                 self._open(name)
             except MissingError as error:
-                mix = f"the mix {traffic.frame_size} from {self._location[1]}"
-                raise MissingError(f"{self._usual} cannot send {mix}, and {error}") from error
+                frames = f"{traffic.frame_size.frames_text} from {self._location[1]}"
+                raise MissingError(f"{self._usual} cannot send {frames}, and {error}") from error
         self._prepared = self._opened[name]
         self._prepared.prepare(traffic)
 
@@ -170,10 +171,10 @@ class AutoSource(Source):
             kind = self._kinds[self._fast]
             is_high = self._steady or fps is None or fps > _above_fps(kind)
             fits = kind.largest_frame is None or frame_size.largest_bytes <= kind.largest_frame
-            if is_high and fits and (kind.sends_mixes or not frame_size.is_mix):
+            if is_high and fits and _sends(kind, frame_size):
                 return self._fast
-        if frame_size.is_mix and not self._kinds[self._usual].sends_mixes:
-            return next((name for name in self._general if self._kinds[name].sends_mixes), self._usual)
+        if not _sends(self._kinds[self._usual], frame_size):
+            return next((name for name in self._general if _sends(self._kinds[name], frame_size)), self._usual)
         return self._usual
 
     def _require_open(self) -> None:
@@ -193,6 +194,11 @@ class AutoSource(Source):
         if self._prepared is None:
             raise TestbedError("an auto source is used before prepare()")
         return self._prepared
+
+
+def _sends(kind: Generator, frame_size: FrameSize) -> bool:
+    """Return whether a kind sends mixes or described packets, where these are needed."""
+    return (kind.sends_mixes or not frame_size.is_mix) and (kind.sends_packets or not frame_size.packet)
 
 
 def _rank(kind: type[Generator]) -> int:

@@ -1,6 +1,6 @@
 """The interface between a trial and its packet sources."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from netbench.hosts.base import Host
 from netbench.linux.requirements import Requirement
 from netbench.model.frame_size import FrameSize
+from netbench.model.packet import AnyValue, FieldRef, FieldValue, Packet
 from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
@@ -45,6 +46,13 @@ class Source(Protocol):
     def nearest_fps(self, fps: float, frame_size: FrameSize) -> float:
         """Return the nearest rate to `fps` that this source can pace, in frames/s: the new intended load."""
         return fps
+
+    def own_fields(self) -> Mapping[FieldRef, FieldValue | AnyValue]:
+        """Return the fields that this source sets itself where a packet's description has none; usually none.
+
+        A source with own fields also computes checksums over the whole payload itself: sinks do not compare them.
+        """
+        return {}
 
     def stamps(self, traffic: Traffic) -> Stamps:
         """Return how this source stamps the frames of `traffic`."""
@@ -85,6 +93,7 @@ class Generator(Protocol):
 
     Options: ClassVar[type[BaseModel]] = NoOptions  # the options of this kind in the profile
     sends_mixes: ClassVar[bool] = False  # whether it can send a mix of frame sizes
+    sends_packets: ClassVar[bool] = False  # whether it can send any described packet
     auto_source: ClassVar[SourcePreference | None] = None  # when `auto` takes this kind; None: never
     may_need: ClassVar[tuple[Requirement, ...]] = ()  # requirements a machine may lack: how to detect and add them
 
@@ -106,6 +115,10 @@ class Generator(Protocol):
     def unsupported_reason(self, host: Host) -> str:
         """Return why it cannot send from this host, as a phrase; empty when it can. Nothing is touched."""
         return ""
+
+    def unsupported_part(self, packet: Packet) -> str:
+        """Return which layer or field of a packet it cannot send, and why, as a phrase; empty when it can."""
+        return "" if self.sends_packets else "it sends plain frames only"
 
     def source(self) -> Source:
         """Return a source that is not open yet."""

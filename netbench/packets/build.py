@@ -22,7 +22,7 @@ from netbench.model.frame_template import (
     FrameTemplate,
     VaryingPlace,
 )
-from netbench.model.packet import ANY, FieldRef, Layer, Packet, RandomValues, VaryingField
+from netbench.model.packet import ANY, AnyValue, FieldRef, FieldValue, Layer, Packet, RandomValues, VaryingField
 from netbench.model.traffic import PKTGEN_MAGIC, Traffic
 from netbench.packets.headers import Addresses, Layers, arriving_layers, layer_ids, sent_layers
 
@@ -51,17 +51,22 @@ def packet_of(traffic: Traffic) -> Packet:
 def build_template(traffic: Traffic) -> FrameTemplate:
     """Return the frames of a trial as they are sent; UsageError if a size has no room for the headers."""
     packet = packet_of(traffic)
-    sent = sent_layers(packet, Addresses.of(traffic))
+    sent = sent_layers(packet, Addresses.of(traffic), {})
     return _Build(sent, traffic).template(packet, sent, traffic.seed)
 
 
-def expected_headers(traffic: Traffic, at_uut: Callable[[Layers], Layers] | None = None) -> ExpectedHeaders:
+def expected_headers(
+    traffic: Traffic,
+    at_uut: Callable[[Layers], Layers] | None = None,
+    own_fields: Mapping[FieldRef, FieldValue | AnyValue] | None = None,
+) -> ExpectedHeaders:
     """Return what the sink should receive of a trial; `at_uut` returns what the UUT makes of sent layers.
 
-    The checksums over fields with any value are free, too. UsageError if a size has no room for the headers.
+    `own_fields` are as in Source.own_fields. The checksums over fields with any value are free, too. UsageError if a
+    size has no room for the headers.
     """
     packet = packet_of(traffic)
-    sent = sent_layers(packet, Addresses.of(traffic))
+    sent = sent_layers(packet, Addresses.of(traffic), own_fields or {})
     arriving = arriving_layers(sent, at_uut, packet.expect)
     sent_build = _Build(sent, traffic)
     longer = 0 if arriving == sent else _Build(arriving, traffic).header_bytes - sent_build.header_bytes
@@ -69,7 +74,8 @@ def expected_headers(traffic: Traffic, at_uut: Callable[[Layers], Layers] | None
     template = build.template(packet, sent, traffic.seed)
     free = [place for place, value in build.written() if value is ANY]
     ranges = [(place.at, place.at + place.size) for place in free]
-    unknown = [one.at for one in build.checksums() if _overlap(one.covers, ranges)]
+    payload = [(build.payload_at, build.payload_at + PAYLOAD_BYTES)] if own_fields else []
+    unknown = [one.at for one in build.checksums() if _overlap(one.covers, ranges + payload)]
     compared = [
         place for place in build.places() if place not in free and not (place.size == 2 and place.at in unknown)
     ]
@@ -87,7 +93,7 @@ def expected_headers(traffic: Traffic, at_uut: Callable[[Layers], Layers] | None
 
 def smallest_frame(packet: Packet) -> int:
     """Return the size of the smallest frame that has room for all headers of a packet, in bytes with FCS."""
-    build = _Build(sent_layers(packet, _ANY_ADDRESSES), None)
+    build = _Build(sent_layers(packet, _ANY_ADDRESSES, {}), None)
     return max(MIN_FRAME_SIZE, build.header_bytes + FCS_BYTES)
 
 

@@ -5,16 +5,15 @@ innermost IP header of one is that of the other, whatever is around it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netbench.model.packet import AnyValue, FieldValue, Layer, Packet
+from netbench.model.packet import AnyValue, FieldRef, FieldValue, Layer, Packet
 from netbench.model.traffic import Traffic
 
 Layers = tuple[Layer, ...]
 _DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
-_FIRST_FLOW_PORT, _LAST_PORT = 1024, 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,10 @@ def layer_ids(layers: Sequence[Layer]) -> list[LayerId]:
     return ids
 
 
-def sent_layers(packet: Packet, addresses: Addresses) -> Layers:
+def sent_layers(packet: Packet, addresses: Addresses, own_fields: Mapping[FieldRef, FieldValue | AnyValue]) -> Layers:
     """Return the layers that are sent, with the fields that netbench sets where the description has none.
+
+    `own_fields` are those that the source sets itself.
 
     These are addresses and, as in pktgen, the discard port and no checksum for UDP over IPv4 (RFC 768). UDP over IPv6
     has a checksum (RFC 8200, section 8.1). The label stack of MPLS ends at its last label (RFC 3032).
@@ -70,7 +71,8 @@ def sent_layers(packet: Packet, addresses: Addresses) -> Layers:
     layers = []
     for number, layer in enumerate(packet.layers):
         inner = packet.layers[number + 1 :]
-        defaults: dict[str, FieldValue] = {**addresses.of_layer(layer.name)}
+        defaults: dict[str, FieldValue | AnyValue] = {**addresses.of_layer(layer.name)}
+        defaults |= {ref.field: value for ref, value in own_fields.items() if ref.layer == layer.name}
         if layer.name == "UDP":
             over = next((outer.name for outer in reversed(packet.layers[:number]) if outer.name in ("IP", "IPv6")), "")
             if over == "IP":
@@ -100,6 +102,6 @@ def arriving_layers(sent: Layers, at_uut: Callable[[Layers], Layers] | None, exp
     )
 
 
-def with_fields(layer: Layer, fields: dict[str, FieldValue] | dict[str, FieldValue | AnyValue]) -> Layer:
+def with_fields(layer: Layer, fields: Mapping[str, FieldValue | AnyValue]) -> Layer:
     """Return the layer with these fields only."""
     return Layer(layer.name, tuple(fields.items()))

@@ -28,6 +28,7 @@ class AutoSinkKind(SinkKind):
     Options: ClassVar[type[BaseModel]] = AutoSinkOptions
     needs = frozenset({"tcpdump"})
     counts_mixes: ClassVar[bool] = True  # tcpdump does
+    counts_packets: ClassVar[bool] = True
 
     def __init__(self, options: AutoSinkOptions | None = None) -> None:
         self._steady = options is not None and options.steady

@@ -137,6 +137,7 @@ class SinkKind(Protocol):
     Options: ClassVar[type[BaseModel]] = NoOptions  # options of this kind of sink in the profile
     needs: ClassVar[frozenset[str]] = frozenset()  # requirements on this machine, by their names in `netbench doctor`
     counts_mixes: ClassVar[bool] = False  # whether it checks the size of frame n in a mix, and counts each size
+    counts_packets: ClassVar[bool] = False  # whether it compares the headers of described packets
     may_need: ClassVar[tuple[Requirement, ...]] = ()  # its own requirements: how they are detected and installed
     counts_own_only: ClassVar[bool] = False  # whether it recognises only frames of the generator of the same kind
     auto_sink: ClassVar[SinkPreference | None] = None  # when `auto` takes this kind; None: never

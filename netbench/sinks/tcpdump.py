@@ -56,6 +56,7 @@ class Tcpdump(SinkKind):
 
     needs = frozenset({_NAME})
     counts_mixes: ClassVar[bool] = True
+    counts_packets: ClassVar[bool] = True
     program = _NAME
     auto_sink = SinkPreference(rank=2, trusted_fps=300_000)  # half of its rate on two CPUs that ran all else as well
     may_need = (Tool(_NAME, _NAME, "capturing at the sinks", version="--version"),)

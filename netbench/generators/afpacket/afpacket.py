@@ -27,6 +27,7 @@ class AfPacket(Generator):
 
     Options = AfPacketOptions
     sends_mixes: ClassVar[bool] = True
+    sends_packets: ClassVar[bool] = True
     auto_source = SourcePreference(rank=1)
     may_need = (Feature("packet", "the generator afpacket", ON_VETH, "CONFIG_PACKET", "af_packet", Probes.packet),)
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -32,7 +32,11 @@ _TURN = "100"
 # first frame would not use up its slot and all others would be one slot early.
 _ARM = "queue_xmit"
 # Names of settings in the device file that differ from the names of their commands.
-_SHOWN_AS = {"pkt_size": ("min_pkt_size", "max_pkt_size")}
+_SHOWN_AS: Mapping[str, tuple[str, ...]] = {
+    "pkt_size": ("min_pkt_size", "max_pkt_size"),
+    **dict.fromkeys(("src6", "dst6", "tos", "traffic_class", "mpls"), ()),
+    **dict.fromkeys(("vlan_id", "vlan_p", "vlan_cfi", "svlan_id", "svlan_p", "svlan_cfi"), ()),
+}
 
 
 @dataclass(slots=True)

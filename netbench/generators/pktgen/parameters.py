@@ -7,11 +7,14 @@ Lateness is therefore caught up and never accumulates.
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, Self
 
 from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
+from netbench.generators.pktgen.packet_settings import PLAIN, address_settings
 from netbench.model.frame_size import FCS_BYTES, FrameSize
+from netbench.model.packet import FieldRef, Packet, SteppedValues, VaryingField
 from netbench.model.traffic import NS_PER_S, Traffic
 from netbench.model.units import l1_bits
 
@@ -24,7 +27,6 @@ NO_DELAY = "0"  # as fast as possible
 
 Pacing = Literal["lattice", "ratep", "schlosser2011"]
 
-_DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
 _FIRST_FLOW_PORT = 1024
 _LAST_PORT = 65_535
 
@@ -74,25 +76,21 @@ def device_settings(traffic: Traffic) -> Settings:
     `pkt_size` excludes the FCS. Several flows use consecutive source ports in turn, from a first port drawn from the
     seed: `mod_cur_headers` in the kernel's net/core/pktgen.c, which excludes the largest port.
     """
-    port = ports = _DISCARD_PORT
-    if traffic.flows > 1:
-        port = random.Random(traffic.seed).randint(_FIRST_FLOW_PORT, _LAST_PORT - traffic.flows)
-        ports = port + traffic.flows
-    return {
+    frames = {
         "pkt_size": str(traffic.frame_size.only_size - FCS_BYTES),
         "count": str(traffic.frames or 0),
         "delay": str(traffic_delay_ns(traffic)),
-        "src_mac": traffic.src_mac.lower(),
-        "dst_mac": traffic.dst_mac.lower(),
-        "src_min": traffic.src_ip,
-        "src_max": traffic.src_ip,
-        "dst_min": traffic.dst_ip,
-        "dst_max": traffic.dst_ip,
-        "udp_src_min": str(port),
-        "udp_src_max": str(ports),
-        "udp_dst_min": str(_DISCARD_PORT),
-        "udp_dst_max": str(_DISCARD_PORT),
     }
+    return {**frames, **address_settings(traffic.packet or _plain_packet(traffic), traffic)}
+
+
+def _plain_packet(traffic: Traffic) -> Packet:
+    """Return the plain packet, with the source ports of its flows."""
+    ports: tuple[VaryingField, ...] = ()
+    if traffic.flows > 1:
+        first = random.Random(traffic.seed).randint(_FIRST_FLOW_PORT, _LAST_PORT - traffic.flows)
+        ports = (VaryingField(FieldRef("UDP", "sport"), SteppedValues(first, 1, traffic.flows)),)
+    return replace(PLAIN, vary=ports)
 
 
 def speed_settings(options: PktGenOptions, *, paced: bool) -> Settings:

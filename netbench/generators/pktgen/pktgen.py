@@ -1,7 +1,7 @@
 """The kernel's own packet generator as a source."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 
@@ -9,6 +9,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.generators.base import Generator, Source, SourcePreference
 from netbench.generators.pktgen.control import Control, PktgenSender
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenDevice, realtime_offset_ns
+from netbench.generators.pktgen.packet_settings import OWN_FIELDS, PLAIN, header_settings, unsupported_part
 from netbench.generators.pktgen.parameters import (
     PktGenOptions,
     delay_ns,
@@ -20,6 +21,7 @@ from netbench.hosts.base import Host, kernel_of, machine_name
 from netbench.linux.proc import CpuTicks, SchedTimes, kernel_thread, parse_cpu_ticks, parse_sched_times, softirq_s
 from netbench.linux.requirements import IN_A_VM, Feature, Probes
 from netbench.model.frame_size import FrameSize
+from netbench.model.packet import AnyValue, FieldRef, FieldValue, Packet
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import NOTHING_SENT, NS_PER_S, Sent, Stamps, Traffic
 
@@ -47,6 +49,9 @@ class PktGen(Generator):
     def unsupported_reason(self, host: Host) -> str:
         return self.control(host).unsupported_reason()
 
+    def unsupported_part(self, packet: Packet) -> str:
+        return unsupported_part(packet)
+
     def source(self) -> "PktGenSource":
         return PktGenSource(self._options, self)
 
@@ -68,6 +73,7 @@ class PktGenSource(Source):
         self._generator = generator
         self._senders: list[PktgenSender] = []
         self._traffic: Traffic | None = None
+        self._sent_described = False  # whether devices may have the headers of a described packet
         self._threads: dict[int, int | None] = {}  # the kernel threads' process ids, by CPU
         self._kernel = "the kernel of its host"
 
@@ -125,6 +131,9 @@ class PktGenSource(Source):
         """Return the rate in frames/s that pktgen sends at for `fps`: its delay is a whole number of ns."""
         return NS_PER_S / delay_ns(fps, frame_size, self._options.pacing)
 
+    def own_fields(self) -> Mapping[FieldRef, FieldValue | AnyValue]:
+        return OWN_FIELDS
+
     def stamps(self, traffic: Traffic) -> Stamps:
         """Return how frames are stamped: paced frames early, others when they are sent, or not at all."""
         paced = traffic.fps is not None
@@ -139,8 +148,10 @@ class PktGenSource(Source):
             raise TestbedError("pktgen cannot change its rate within a trial; use the generator afpacket or xdp")
         self._traffic, self._offset_ns = traffic, realtime_offset_ns(host)  # between its clocks
         paced = traffic.fps is not None
+        self._sent_described |= traffic.packet is not None
+        headers = header_settings(traffic.packet or PLAIN) if self._sent_described else {}
         for sender in self._sending(traffic):
-            settings = {**device_settings(traffic), **speed_settings(self._options, paced=paced)}
+            settings = {**device_settings(traffic), **headers, **speed_settings(self._options, paced=paced)}
             control.prepare(sender, settings, traffic.longest_s if paced else traffic.duration_s)
         self._usage_before = self._usage(traffic)
 

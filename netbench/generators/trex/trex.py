@@ -198,6 +198,7 @@ class Trex(Generator, SinkKind):
 
     Options: ClassVar[type[TrexOptions]] = TrexOptions
     sends_mixes: ClassVar[bool] = True
+    sends_packets: ClassVar[bool] = True
     counts_mixes: ClassVar[bool] = True
     counts_own_only: ClassVar[bool] = True
     may_need = (Facility("trex-client", "the generator trex: the client of TRex", REMEDY, installed_client),)

@@ -32,6 +32,7 @@ class Xdp(Generator):
 
     Options = XdpOptions
     sends_mixes: ClassVar[bool] = True
+    sends_packets: ClassVar[bool] = True
     auto_source = SourcePreference(rank=1, above_fps=200_000)  # slower kinds keep their pace below, even on a busy CPU
     may_need = (Feature(*_LIVE_FRAMES, optional=True, otherwise="or use the generator afpacket, as auto does"),)
 

@@ -1,0 +1,159 @@
+"""The packets that the kernel's pktgen can send, and its commands for them: net/core/pktgen.c.
+
+It builds Ethernet, up to two 802.1Q tags or a stack of MPLS labels, IPv4 or IPv6, and UDP. It varies IPv4 addresses and
+UDP ports in steps of 1, all at each frame.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from netbench.model.packet import ANY, AnyValue, FieldRef, FieldValue, Layer, Packet, SteppedValues, VaryingField
+from netbench.model.traffic import Traffic
+
+# The fields that pktgen can set, by layer; all others must be left out.
+_FIELDS = {
+    "Ether": ("src", "dst"),
+    "Dot1Q": ("vlan", "prio", "dei", "id"),
+    "MPLS": ("label", "cos", "s", "ttl"),
+    "IP": ("src", "dst", "tos"),
+    "IPv6": ("src", "dst", "tc"),
+    "UDP": ("sport", "dport"),
+}
+# Its commands for the ends of the range of a varying field.
+_RANGES = {
+    ("IP", "src"): ("src_min", "src_max"),
+    ("IP", "dst"): ("dst_min", "dst_max"),
+    ("UDP", "sport"): ("udp_src_min", "udp_src_max"),
+    ("UDP", "dport"): ("udp_dst_min", "udp_dst_max"),
+}
+_NO_TAG = "9999"  # an id above 4095 removes the tag
+_DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
+_MOST_LABELS = 16  # MAX_MPLS_LABELS
+_DEFAULT_LABEL_TTL = 0  # of scapy's MPLS
+
+
+# Its TTL is 32. It numbers IPv4 packets, and computes the checksum of UDP over IPv6, over the number of the frame, too.
+OWN_FIELDS: Mapping[FieldRef, FieldValue | AnyValue] = {
+    FieldRef("IP", "ttl"): 32,
+    FieldRef("IP", "id"): ANY,
+    FieldRef("IPv6", "hlim"): 32,
+}
+PLAIN = Packet("", (Layer("Ether"), Layer("IP"), Layer("UDP")))
+
+
+def unsupported_part(packet: Packet) -> str:
+    """Return the layer or field that pktgen cannot send, as a phrase; empty if it can send the packet."""
+    for phrase in (*_unsupported_layers(packet.layers), *map(_unsupported_variation, packet.vary)):
+        if phrase:
+            return phrase
+    if packet.combined and len(packet.vary) > 1:
+        return "combined fields: pktgen changes all of them at each frame"
+    return ""
+
+
+def _unsupported_layers(layers: Sequence[Layer]) -> Iterator[str]:
+    names = [layer.name for layer in layers]
+    inner = [name for name in names if name not in ("Dot1Q", "MPLS")]
+    for layer in layers:
+        if layer.name not in _FIELDS:
+            yield f"layer {layer.name}: pktgen has {', '.join(_FIELDS)}"
+            return
+        for field, _ in layer.fields:
+            if field not in _FIELDS[layer.name]:
+                yield f"field {layer.name}.{field}: pktgen sets {', '.join(_FIELDS[layer.name])}"
+    if inner not in (["Ether", "IP", "UDP"], ["Ether", "IPv6", "UDP"]):
+        yield f"layers {'/'.join(names)}: pktgen has Ether, tags or labels, one of IP and IPv6, and UDP"
+    if "Dot1Q" in names and "MPLS" in names:
+        yield "layers Dot1Q and MPLS: pktgen puts labels before tags"
+    if names.count("Dot1Q") > 2:
+        yield f"{names.count('Dot1Q')} layers Dot1Q: pktgen has two"
+    if names.count("MPLS") > _MOST_LABELS:
+        yield f"{names.count('MPLS')} layers MPLS: pktgen has {_MOST_LABELS}"
+
+
+def _unsupported_variation(varying: VaryingField) -> str:
+    if (varying.ref.layer, varying.ref.field) not in _RANGES:
+        return f"field {varying.ref}, which varies: pktgen varies {', '.join(map('.'.join, _RANGES))}"
+    if not isinstance(varying.values, SteppedValues) or varying.values.step != 1:
+        return f"field {varying.ref}: pktgen varies it in steps of 1 only"
+    return ""
+
+
+def address_settings(packet: Packet, traffic: Traffic) -> Mapping[str, str]:
+    """Return pktgen's commands for addresses and ports, with their arguments.
+
+    A varying port ends before its `_max`, an address at it. The first frame has the second value, because pktgen counts
+    on before each frame.
+    """
+    layers = {layer.name: dict(layer.fields) for layer in packet.layers}
+    ethernet, udp = layers["Ether"], layers["UDP"]
+    settings = {
+        "src_mac": str(ethernet.get("src", traffic.src_mac)).lower(),
+        "dst_mac": str(ethernet.get("dst", traffic.dst_mac)).lower(),
+    }
+    if "IP" in layers:
+        ip = layers["IP"]
+        source, destination = str(ip.get("src", traffic.src_ip)), str(ip.get("dst", traffic.dst_ip))
+        settings |= {"src_min": source, "src_max": source, "dst_min": destination, "dst_max": destination}
+    else:
+        ip = layers["IPv6"]
+        settings |= {"src6": str(ip.get("src", traffic.src_ip6)), "dst6": str(ip.get("dst", traffic.dst_ip6))}
+    for field in ("sport", "dport"):
+        settings |= dict.fromkeys(_RANGES["UDP", field], str(udp.get(field, _DISCARD_PORT)))
+    for varying in packet.vary:
+        assert isinstance(varying.values, SteppedValues)
+        least, most = _RANGES[varying.ref.layer, varying.ref.field]
+        begin, end = varying.values.first, varying.values.first + varying.values.count
+        if varying.ref.layer == "IP":
+            settings |= {least: _address(begin), most: _address(end - 1)}
+        else:
+            settings |= {least: str(begin), most: str(end)}
+    return settings
+
+
+def header_settings(packet: Packet) -> Mapping[str, str]:
+    """Return pktgen's commands for all other fields, and those that remove the headers of an earlier packet.
+
+    pktgen's files do not show all of them; a sink compares the headers that arrive.
+    """
+    tags = [dict(layer.fields) for layer in packet.layers if layer.name == "Dot1Q"]
+    labels = [dict(layer.fields) for layer in packet.layers if layer.name == "MPLS"]
+    layers = {layer.name: dict(layer.fields) for layer in packet.layers}
+    is_ip6 = "on" if "IPv6" in layers else "off"
+    return {
+        **_tag_settings("", tags[-1] if tags else None),
+        **_tag_settings("s", tags[0] if len(tags) > 1 else None),
+        "mpls": ",".join(_label(label, is_last=label is labels[-1]) for label in labels) or "0",
+        "tos": f"{_number(layers.get('IP', {}), 'tos'):02x}",
+        "traffic_class": f"{_number(layers.get('IPv6', {}), 'tc'):02x}",
+        "IPV6": is_ip6,
+        "UDPCSUM": is_ip6,
+    }
+
+
+def _tag_settings(prefix: str, tag: Mapping[str, object] | None) -> dict[str, str]:
+    """Return the commands of one tag; `prefix` is `s` for the outer one of two."""
+    if tag is None:
+        return {f"{prefix}vlan_id": _NO_TAG}
+    canonical = _number(tag, "dei") or _number(tag, "id")
+    return {
+        f"{prefix}vlan_id": str(tag.get("vlan", 1)),
+        f"{prefix}vlan_p": str(_number(tag, "prio")),
+        f"{prefix}vlan_cfi": str(canonical),
+    }
+
+
+def _label(label: Mapping[str, object], *, is_last: bool) -> str:
+    """Return an entry of the label stack as 32 bits in hexadecimal (RFC 3032, section 2.1)."""
+    bottom = _number(label, "s", int(is_last))
+    value = _number(label, "label", 3) << 12 | _number(label, "cos") << 9 | bottom << 8
+    return f"{value | _number(label, 'ttl', _DEFAULT_LABEL_TTL):08x}"
+
+
+def _number(fields: Mapping[str, object], name: str, default: int = 0) -> int:
+    value = fields.get(name, default)
+    assert isinstance(value, int)
+    return value
+
+
+def _address(number: int) -> str:
+    return ".".join(str(byte) for byte in number.to_bytes(4, "big"))
