@@ -22,7 +22,19 @@ from netbench.model.frame_template import (
     FrameTemplate,
     VaryingPlace,
 )
-from netbench.model.packet import ANY, AnyValue, FieldRef, FieldValue, Layer, Packet, RandomValues, VaryingField
+from netbench.model.packet import (
+    ANY,
+    AnyValue,
+    FieldRef,
+    FieldValue,
+    Layer,
+    ListedValues,
+    Packet,
+    RandomValues,
+    SteppedValues,
+    Values,
+    VaryingField,
+)
 from netbench.model.traffic import PKTGEN_MAGIC, Traffic
 from netbench.packets.headers import Addresses, Layers, arriving_layers, layer_ids, sent_layers
 
@@ -69,12 +81,12 @@ def expected_headers(
     sent = sent_layers(packet, Addresses.of(traffic), own_fields or {})
     arriving = arriving_layers(sent, at_uut, packet.expect)
     sent_build = _Build(sent, traffic)
-    longer = 0 if arriving == sent else _Build(arriving, traffic).header_bytes - sent_build.header_bytes
-    build = _Build(arriving, traffic, longer)
+    build = _Build(arriving, traffic, sent_build)
     template = build.template(packet, sent, traffic.seed)
     free = [place for place, value in build.written() if value is ANY]
     ranges = [(place.at, place.at + place.size) for place in free]
-    payload = [(build.payload_at, build.payload_at + PAYLOAD_BYTES)] if own_fields else []
+    varies = own_fields or sent_build.complement_at is None
+    payload = [(build.payload_at, build.payload_at + PAYLOAD_BYTES)] if varies else []
     unknown = [one.at for one in build.checksums() if _overlap(one.covers, ranges + payload)]
     compared = [
         place for place in build.places() if place not in free and not (place.size == 2 and place.at in unknown)
@@ -86,7 +98,7 @@ def expected_headers(
         compared=tuple(compared),
         ignored=(*ranges, *((at, at + 2) for at in unknown)),
         also_at=tuple(at for at in offsets if at > 0),
-        longer=longer,
+        longer=build.longer,
         varying=sent_build.template(packet, sent, traffic.seed).varying,
     )
 
@@ -115,14 +127,18 @@ class _Placed(NamedTuple):
 class _Build:
     """One packet of scapy, for frames of every size of a trial."""
 
-    def __init__(self, layers: Layers, traffic: Traffic | None, longer: int = 0) -> None:
-        self._layers, self._traffic, self._longer = layers, traffic, longer
+    def __init__(self, layers: Layers, traffic: Traffic | None, sent: "_Build | None" = None) -> None:
+        """`sent` is the packet of which this one is what arrives: both have the same payload."""
+        self._layers, self._traffic = layers, traffic
         self._packet = _scapy_packet(layers)
         self._placed = list(_placed(self._packet, layers))
         last = self._placed[-1]
         self.payload_at = last.at + last.size
+        self.longer = self.payload_at - sent.payload_at if sent else 0
         needs_complement = any(stop == _ALL_BYTES for one in self.checksums() for _, stop in one.covers)
-        self.complement_at = self.payload_at + PAYLOAD_BYTES if needs_complement else None
+        if sent:
+            needs_complement = sent.complement_at is not None
+        self.complement_at: int | None = self.payload_at + PAYLOAD_BYTES if needs_complement else None
         self.header_bytes = self.payload_at + PAYLOAD_BYTES + (COMPLEMENT_BYTES if needs_complement else 0)
         if self.header_bytes > MOST_HEADER_BYTES:
             raise UsageError(f"its headers take {self.header_bytes} bytes of a frame: at most {MOST_HEADER_BYTES}")
@@ -183,9 +199,9 @@ class _Build:
                     yield place, value
 
     def _frame(self, size: int) -> bytes:
-        room = size - FCS_BYTES + self._longer
+        room = size - FCS_BYTES + self.longer
         if room < self.header_bytes:
-            least = max(MIN_FRAME_SIZE, self.header_bytes - self._longer + FCS_BYTES)
+            least = max(MIN_FRAME_SIZE, self.header_bytes - self.longer + FCS_BYTES)
             raise UsageError(f"frames of {size} bytes have no room for its headers; the smallest have {least} bytes")
         payload = PKTGEN_MAGIC.to_bytes(4, "big").ljust(PAYLOAD_BYTES, b"\0")
         if self.complement_at is not None:
@@ -220,11 +236,12 @@ class _Build:
         """Return the frames with the values of flow 0 in the fields that vary."""
         from netbench.packets.flow_values import values_of  # noqa: PLC0415 - loads numpy
 
-        fields = [(one.place, int(values_of(one.values, one.seed)[0])) for one in varying if one.place]
-        if not fields:
+        values = {
+            one.name: _high_bits(one.values) | int(values_of(one.values, one.seed)[0]) for one in varying if one.place
+        }
+        if not values:
             return dict(frames)
         packet = self._packet
-        values = {place.name: value for place, value in fields}
         self._packet = _scapy_packet(self._layers)
         for placed in _placed(self._packet, self._layers):
             prefix = str(FieldRef(placed.name, "", placed.occurrence))
@@ -234,6 +251,16 @@ class _Build:
             return {size: self._frame(size) for size in frames}
         finally:
             self._packet = packet
+
+
+def _high_bits(values: Values) -> int:
+    """Return the bits of all values of a field above the low 64, in which they do not differ."""
+    match values:
+        case SteppedValues(first=one) | RandomValues(least=one):
+            return one >> 64 << 64
+        case ListedValues(values=(one, *_)):
+            return one >> 64 << 64
+    return 0
 
 
 def _index(layers: Layers, ref: FieldRef) -> int:
@@ -253,7 +280,7 @@ def _overlap(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]])
 
 
 def _set_number(layer: Any, field: str, value: int) -> None:  # noqa: ANN401 - scapy has no types
-    """Set a field of scapy's to a number, also an address: only the low 64 bits of an IPv6 address."""
+    """Set a field of scapy's to a number, also an address."""
     import ipaddress  # noqa: PLC0415 - slow to load
 
     match layer.name, field:
@@ -262,8 +289,7 @@ def _set_number(layer: Any, field: str, value: int) -> None:  # noqa: ANN401 - s
         case "IP", "src" | "dst":
             text = str(ipaddress.IPv4Address(value))
         case "IPv6", "src" | "dst":
-            high = int(ipaddress.IPv6Address(layer.getfieldval(field))) >> 64 << 64
-            text = str(ipaddress.IPv6Address(high | value))
+            text = str(ipaddress.IPv6Address(value))
         case _:
             layer.setfieldval(field, value)
             return

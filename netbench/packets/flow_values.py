@@ -94,11 +94,15 @@ def flow_bytes(template: FrameTemplate) -> FlowBytes:
         checksum for checksum in template.checksums if halves and any(_covers(checksum.covers, at) for at in halves)
     ]
     sums = np.zeros((template.flows, len(affected)), np.uint16)
-    for number, checksum in enumerate(affected):
+    for number, checksum in reversed(list(enumerate(affected))):
         total = np.zeros(template.flows, np.uint64)
         for at, half in halves.items():
             times = sum(start <= at < stop for start, stop in checksum.covers)
             total += np.uint64(times) * (half.astype(np.uint64) + np.uint64(0xFFFF - int(_half(frame, at))))
+        # Checksums of the headers inside are covered as well, and change by the opposite of their sums.
+        for inner in range(number + 1, len(affected)):
+            if _covers(checksum.covers, affected[inner].at):
+                total += 0xFFFF ^ sums[:, inner]
         for _ in range(_CARRIES):
             total = (total & np.uint64(0xFFFF)) + (total >> np.uint64(16))
         sums[:, number] = total

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netbench.model.packet import AnyValue, FieldRef, FieldValue, Layer, Packet
+from netbench.model.packet import ANY, AnyValue, FieldRef, FieldValue, Layer, Packet
 from netbench.model.traffic import Traffic
 
 Layers = tuple[Layer, ...]
@@ -74,8 +74,7 @@ def sent_layers(packet: Packet, addresses: Addresses, own_fields: Mapping[FieldR
         defaults: dict[str, FieldValue | AnyValue] = {**addresses.of_layer(layer.name)}
         defaults |= {ref.field: value for ref, value in own_fields.items() if ref.layer == layer.name}
         if layer.name == "UDP":
-            over = next((outer.name for outer in reversed(packet.layers[:number]) if outer.name in ("IP", "IPv6")), "")
-            if over == "IP":
+            if _ip_around(packet.layers, number) == "IP":
                 defaults["chksum"] = 0
             if not inner:
                 defaults |= {"sport": _DISCARD_PORT, "dport": _DISCARD_PORT}
@@ -89,17 +88,38 @@ def arriving_layers(sent: Layers, at_uut: Callable[[Layers], Layers] | None, exp
     """Return the layers that should arrive at the sink.
 
     They are those that the UUT makes of the sent ones. If the user describes them (`expect`), fields that this
-    description leaves out are those of the same layer behind the UUT.
+    description leaves out are those of the same layer behind the UUT. Addresses of a header that only `expect` has are
+    free.
     """
     forwarded = sent if at_uut is None else at_uut(sent)
     if expect is None:
         return forwarded
     known = dict(zip(layer_ids(forwarded), forwarded, strict=True))
-    empty = Layer("")
-    return tuple(
-        with_fields(layer, dict(known.get(name, empty).fields) | dict(layer.fields))
-        for name, layer in zip(layer_ids(expect), expect, strict=True)
-    )
+    arriving = []
+    for number, (name, layer) in enumerate(zip(layer_ids(expect), expect, strict=True)):
+        base = dict(known[name].fields) if name in known else _of_new_layer(expect, number)
+        arriving.append(with_fields(layer, base | dict(layer.fields)))
+    return tuple(arriving)
+
+
+def _of_new_layer(layers: Layers, number: int) -> dict[str, FieldValue | AnyValue]:
+    """Return the fields of a header that the UUT adds: its addresses and its ports are unknown, for example."""
+    layer = layers[number]
+    match layer.name:
+        case "Ether":
+            return {"src": ANY, "dst": ANY}
+        case "IP":
+            return {"src": ANY, "dst": ANY, "id": ANY, "flags": ANY, "ttl": ANY}
+        case "IPv6":
+            return {"src": ANY, "dst": ANY, "fl": ANY, "hlim": ANY}
+        case "UDP":
+            return {"sport": ANY, "chksum": 0 if _ip_around(layers, number) == "IP" else ANY}
+    return {}
+
+
+def _ip_around(layers: Layers, number: int) -> str:
+    """Return the name of the IP header around a layer; empty if there is none."""
+    return next((outer.name for outer in reversed(layers[:number]) if outer.name in ("IP", "IPv6")), "")
 
 
 def with_fields(layer: Layer, fields: Mapping[str, FieldValue | AnyValue]) -> Layer:

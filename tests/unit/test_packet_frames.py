@@ -1,0 +1,260 @@
+"""Frames of described packets: every one is what scapy builds from the values of its flow, and from its number."""
+
+import ipaddress
+import json
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
+
+from netbench.errors import UsageError
+from netbench.generators.frames import FrameBlock
+from netbench.model.frame_size import FrameSize
+from netbench.model.frame_template import ExpectedHeaders, FrameTemplate
+from netbench.model.packet import (
+    ANY,
+    FieldRef,
+    Layer,
+    ListedValues,
+    Packet,
+    RandomValues,
+    SteppedValues,
+    Values,
+    VaryingField,
+)
+from netbench.packets.build import build_template, expected_headers, scapy_classes, smallest_frame
+from netbench.packets.flow_values import values_of
+from netbench.packets.headers import Addresses, Layers, sent_layers, with_fields
+from tests.unit.inputs import stream_traffic
+
+MAGIC = bytes.fromhex("be9be955")
+TIME_NS = 1_700_000_001_234_567_899
+TIME = (1_700_000_001).to_bytes(4, "big") + (234_567).to_bytes(4, "big")
+
+
+def layers(*names: str, **fields) -> Layers:
+    """Layers by name, with the fields `NAME_field`."""
+    made = []
+    for name in names:
+        own = {key.partition("__")[2]: value for key, value in fields.items() if key.partition("__")[0] == name}
+        made.append(Layer(name, tuple(own.items())))
+    return tuple(made)
+
+
+def vary(field: str, values) -> VaryingField:
+    layer, _, name = field.partition(".")
+    layer, _, occurrence = layer.partition(":")
+    return VaryingField(FieldRef(layer, name, int(occurrence or 1)), values)
+
+
+IP_RANGE = SteppedValues(int(ipaddress.ip_address("198.18.1.1")), 1, 300)
+IP6_RANGE = SteppedValues(int(ipaddress.ip_address("2001:2::ffff:fffe")), 1, 5)
+PORTS = RandomValues(1024, 65535, 7)
+VLANS = ListedValues((10, 20, 4094))
+MACS = SteppedValues(0x02_00_00_00_FF_FE, 1, 9)
+TWO_PRIORITIES = ListedValues((0, 184))
+BACKWARDS = SteppedValues(int(ipaddress.ip_address("198.18.1.1")), -7, 40)
+# The layers, the fields that vary, and whether these are combined.
+DESCRIBED: dict[str, tuple[str, dict[str, Values], bool]] = {
+    "plain": ("Ether/IP/UDP", {}, False),
+    "addresses": ("Ether/IP/UDP", {"IP.src": IP_RANGE, "Ether.src": MACS}, False),
+    "both addresses": ("Ether/IP/UDP", {"IP.src": IP_RANGE, "IP.dst": IP_RANGE}, False),
+    "combined": ("Ether/IP/UDP", {"UDP.dport": PORTS, "IP.tos": TWO_PRIORITIES}, True),
+    "back": ("Ether/IP/UDP", {"IP.src": BACKWARDS}, False),
+    "TTL": ("Ether/IP/UDP", {"IP.ttl": SteppedValues(60, 1, 4)}, False),
+    "VLAN": ("Ether/Dot1Q/IPv6/UDP", {"Dot1Q.vlan": VLANS, "UDP.sport": PORTS}, False),
+    "priority": ("Ether/Dot1Q/IP/UDP", {"Dot1Q.prio": SteppedValues(0, 1, 8)}, False),
+    "QinQ": ("Ether/Dot1AD/Dot1Q/IP/UDP", {"Dot1AD.vlan": VLANS, "Dot1Q.vlan": SteppedValues(1, 1, 5)}, False),
+    "IPv6": (
+        "Ether/IPv6/UDP",
+        {"IPv6.src": IP6_RANGE, "IPv6.fl": RandomValues(0, 0xFFFFF, 11), "IPv6.tc": TWO_PRIORITIES},
+        False,
+    ),
+    "MPLS": ("Ether/MPLS/MPLS/IP/UDP", {"MPLS.label": SteppedValues(1000, 3, 6)}, False),
+    "TCP": ("Ether/IP/TCP", {"TCP.sport": PORTS, "TCP.seq": RandomValues(0, 2**32 - 1, 5)}, False),
+    "ICMP": ("Ether/IP/ICMP", {"ICMP.seq": SteppedValues(0, 1, 50)}, False),
+    "ICMPv6": ("Ether/IPv6/ICMPv6EchoRequest", {"IPv6.dst": IP6_RANGE}, False),
+    "VXLAN": (
+        "Ether/IP/UDP/VXLAN/Ether/IPv6/UDP",
+        {"VXLAN.vni": SteppedValues(1, 1, 3), "UDP.sport": PORTS, "IPv6.src": IP6_RANGE, "UDP:2.dport": PORTS},
+        False,
+    ),
+    "VXLAN over IPv6": ("Ether/IPv6/UDP/VXLAN/Ether/IP/TCP", {"IP.src": IP_RANGE, "IPv6.dst": IP6_RANGE}, False),
+    "GENEVE": ("Ether/IP/UDP/GENEVE/Ether/IP/UDP", {"GENEVE.vni": SteppedValues(9, 2, 4)}, False),
+    "GRE": ("Ether/IP/GRE/IP/UDP", {"IP:2.src": IP_RANGE, "IP.dst": IP_RANGE}, False),
+    "GTP-U": ("Ether/IP/UDP/GTP_U_Header/IPv6/UDP", {"GTP_U_Header.teid": RandomValues(1, 2**31, 9)}, False),
+    "extension header": ("Ether/IPv6/IPv6ExtHdrHopByHop/UDP", {"UDP.sport": PORTS}, False),
+}
+PACKETS = {
+    name: Packet("p", layers(*names.split("/")), tuple(map(vary, fields, fields.values())), combined)
+    for name, (names, fields, combined) in DESCRIBED.items()
+}
+
+
+def value_in_flow(packet: Packet, index: int, flow: int, seed: int) -> int:
+    """The value of a varying field, by the documented rule."""
+    field = packet.vary[index]
+    before = 1
+    for earlier in packet.vary[:index] if packet.combined else ():
+        before *= earlier.values.count
+    return int(values_of(field.values, seed)[flow // before % field.values.count])
+
+
+def built_by_scapy(packet: Packet, traffic, template: FrameTemplate, number: int, size: int) -> bytes:
+    """Frame `number`, from its description alone: scapy computes lengths and checksums over the real payload."""
+    flow = number % packet.flows
+    described = sent_layers(packet, Addresses.of(traffic), {})
+    frame = None
+    for index, layer in enumerate(described):
+        occurrence = sum(earlier.name == layer.name for earlier in described[: index + 1])
+        fields = dict(layer.fields)
+        for place, (field, varying) in enumerate(zip(packet.vary, template.varying, strict=True)):
+            if (field.ref.layer, field.ref.occurrence) == (layer.name, occurrence):
+                value = value_in_flow(packet, place, flow, varying.seed)
+                if varying.kind == "MAC":
+                    fields[field.ref.field] = value.to_bytes(6, "big").hex(":")
+                elif varying.kind == "IPv4":
+                    fields[field.ref.field] = str(ipaddress.IPv4Address(value))
+                elif varying.kind == "IPv6":
+                    fields[field.ref.field] = str(ipaddress.IPv6Address((0x20010002 << 96) | value))
+                else:
+                    fields[field.ref.field] = value
+        made = scapy_classes()[layer.name](**fields)
+        frame = made if frame is None else frame / made
+    header = MAGIC + (number % 2**32).to_bytes(4, "big") + TIME
+    if template.complement_at is not None:
+        words = (int.from_bytes(header[at : at + 2]) for at in range(4, 16, 2))
+        total = sum(words)
+        while total >> 16:
+            total = (total & 0xFFFF) + (total >> 16)
+        header += (0xFFFF ^ total).to_bytes(2, "big")
+    return bytes(frame / Raw(header.ljust(size - 4 - template.payload_at, b"\0")))
+
+
+@pytest.mark.parametrize("name", PACKETS)
+@pytest.mark.parametrize("first", [0, 2**32 - 40, 2**40 + 17])
+def test_every_frame_is_what_scapy_builds_from_its_description(name, first):
+    packet = PACKETS[name]
+    sizes = (256, 300, 256, 1518)
+    traffic = stream_traffic(packet=packet, frame_size=FrameSize("mix", sizes), seed=5)
+    template = build_template(traffic)
+    assert FrameTemplate.from_json(json.loads(json.dumps(template.to_json()))) == template
+    block = FrameBlock(traffic, 64, template)
+    row = block.stamp(first, 64, TIME_NS)
+    for place in range(64):
+        number = first + place
+        frame = bytes(block.buffer[row + place][: block.lengths[row + place]])
+        assert frame.hex() == built_by_scapy(packet, traffic, template, number, sizes[number % 4]).hex()
+
+
+@pytest.mark.parametrize(
+    ("names", "least"),
+    [
+        (("Ether", "IP", "UDP"), 64),
+        (("Ether", "Dot1Q", "IP", "UDP"), 66),
+        (("Ether", "IPv6", "UDP"), 84),
+        (("Ether", "IP", "TCP"), 76),
+        (("Ether", "IP", "UDP", "VXLAN", "Ether", "IP", "UDP"), 112),
+    ],
+)
+def test_the_smallest_frame_has_room_for_all_headers_and_one_byte_less_has_not(names, least):
+    packet = Packet("p", layers(*names))
+    assert smallest_frame(packet) == least
+    frames = build_template(stream_traffic(packet=packet, frame_size=FrameSize.of(least))).frames
+    assert len(frames[least]) == least - 4
+    if least > 64:
+        with pytest.raises(UsageError, match=f"{least - 1} bytes have no room .* smallest have {least} bytes"):
+            build_template(stream_traffic(packet=packet, frame_size=FrameSize.of(least - 1)))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 1 << 20), st.integers(0, 2**64 - 1))
+def test_random_values_are_different_and_within_their_range(seed, span, least):
+    values = values_of(RandomValues(least, least + span - 1, min(span, 500)), seed).tolist()
+    assert len(set(values)) == len(values) == min(span, 500)
+    assert all((value - least) % 2**64 < span for value in values)
+
+
+def test_combinations_beyond_the_limit_start_again():
+    fields = vary("IP.src", SteppedValues(0, 1, 65_278)), vary("UDP.sport", RandomValues(1024, 65535, 64_512))
+    packet = Packet("p", layers("Ether", "IP", "UDP"), fields)
+    assert (packet.combinations, packet.flows) == (65_278 * 64_512 // 2, 1 << 20)
+
+
+def routed(of: Layers) -> Layers:
+    changes: Any = {"Ether": {"src": "02:00:00:00:00:03", "dst": "02:00:00:00:00:04"}, "IP": {"ttl": 63}}
+    return tuple(with_fields(layer, dict(layer.fields) | changes.get(layer.name, {})) for layer in of)
+
+
+PLAIN = "Ether", "IP", "UDP"
+ROUTED = {"Ether.src": "020000000003", "Ether.dst": "020000000004", "IP.ttl": "3f"}
+TRANSLATED = {"IP.src": "c0000201", "UDP.sport": "0fa0", "UDP.dport": "0009"}
+# The description, what the UUT does, values at the sink, and by how many bytes frames are longer there.
+EXPECTATIONS = {
+    "as sent": (None, None, {}, 0),
+    "routed": (None, routed, ROUTED, 0),
+    "translated": (layers(*PLAIN, IP__src="192.0.2.1", UDP__sport=4000), None, TRANSLATED, 0),
+    "translated and routed": (layers(*PLAIN, IP__src="192.0.2.1"), routed, {"IP.src": "c0000201", "IP.ttl": "3f"}, 0),
+    "any source": (layers(*PLAIN, IP__src=ANY), None, {"IP.dst": "c6120002"}, 0),
+    "tagged": (layers("Ether", "Dot1Q", "IP", "UDP", Dot1Q__vlan=7), None, {"Dot1Q.vlan": "0007"}, 4),
+    "in a tunnel": (layers(*PLAIN, "VXLAN", *PLAIN, VXLAN__vni=9), None, {"VXLAN.vni": "000009"}, 50),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTATIONS)
+def test_a_sink_expects_what_the_uut_and_the_description_make_of_the_frames(name):
+    expect, at_uut, values, longer = EXPECTATIONS[name]
+    packet = Packet("p", layers("Ether", "IP", "UDP"), (vary("UDP.sport", PORTS),), expect=expect)
+    traffic = stream_traffic(packet=packet, frame_size=FrameSize.of(200))
+    headers = expected_headers(traffic, at_uut)
+    assert ExpectedHeaders.from_json(json.loads(json.dumps(headers.to_json()))) == headers
+    frame, places = headers.template.frames[200], {place.name: place for place in headers.compared}
+    assert (headers.longer, len(frame)) == (longer, 196 + longer)
+    for field, value in values.items():
+        place = places[field]
+        word = int.from_bytes(frame[place.at : place.at + place.size]) & place.mask
+        assert f"{word:0{2 * place.size}x}" == value, field
+    dissected, end = Ether(frame), headers.template.payload_at
+    del dissected["IP"].chksum
+    assert bytes(dissected)[:end] == frame[:end], "the checksum that is expected is right"
+    assert [varying.name for varying in headers.varying] == ["UDP.sport"]
+
+
+def test_fields_of_any_value_and_the_checksums_over_them_are_not_compared():
+    packet = Packet("p", layers("Ether", "IPv6", "UDP"), expect=layers("Ether", "IPv6", "UDP", IPv6__src=ANY))
+    headers = expected_headers(stream_traffic(packet=packet, frame_size=FrameSize.of(100)))
+    names = {place.name for place in headers.compared}
+    assert names.isdisjoint({"IPv6.src", "UDP.chksum"})
+    assert {"IPv6.dst", "UDP.sport", "Ether.src"} <= names
+    assert headers.ignored == ((22, 38), (60, 62))
+
+
+def test_offsets_of_missing_and_additional_tags_are_looked_at():
+    packet = Packet("p", layers("Ether", "Dot1Q", "IP", "UDP"), expect=layers("Ether", "IP", "UDP"))
+    headers = expected_headers(stream_traffic(packet=packet, frame_size=FrameSize.of(100)))
+    assert (headers.template.payload_at, headers.also_at, headers.longer) == (42, (46, 38), -4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_words_and_checksums_of_all_fields_together(count):
+    """Each subset of varying fields, at all offsets: neighbours share words of four bytes."""
+    fields = {
+        "IP.tos": ListedValues((1, 2)),
+        "IP.ttl": SteppedValues(9, 1, 3),
+        "IP.src": IP_RANGE,
+        "UDP.sport": PORTS,
+        "UDP.dport": PORTS,
+    }
+    for names in product(fields, repeat=count):
+        if len(set(names)) < count:
+            continue
+        packet = Packet("p", layers("Ether", "IP", "UDP"), tuple(vary(name, fields[name]) for name in names))
+        traffic = stream_traffic(packet=packet, frame_size=FrameSize.of(100))
+        template = build_template(traffic)
+        block = FrameBlock(traffic, 8, template)
+        block.stamp(0, 8, TIME_NS)
+        for number in range(8):
+            assert bytes(block.buffer[number]).hex() == built_by_scapy(packet, traffic, template, number, 100).hex()
