@@ -1,8 +1,8 @@
 """Criteria for the frames of an expected stream, and the counts of a capture."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from netbench.capture.pcap import NO_ODDITIES, Oddities
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
 from netbench.model.frame_size import FrameSize
 from netbench.model.frame_template import ExpectedHeaders
+from netbench.model.packet_counts import PacketCounts
 from netbench.model.units import WIRE_OVERHEAD_BYTES
 
 # How far a frame's time stamp may lie outside the sending time that its source reports.
@@ -43,6 +44,23 @@ class Expected:
     stamped: bool = True
     stamped_early: bool = False
     headers: ExpectedHeaders | None = None
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], frame_size: FrameSize) -> Self:
+        """Return what `to_json` has converted; the frame size is that of the traffic."""
+        headers = document["headers"]
+        return cls(
+            **{
+                **document,
+                "frame_size": frame_size,
+                "headers": None if headers is None else ExpectedHeaders.from_json(headers),
+            }
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as data for JSON."""
+        headers = None if self.headers is None else self.headers.to_json()
+        return {**asdict(replace(self, headers=None)), "headers": headers}
 
     @property
     def sequence(self) -> range:
@@ -210,6 +228,7 @@ class StreamCapture:
     interface: int = 0  # an index of CaptureCounts.interfaces
     clocks: ClockCheck = field(compare=False, default=ClockCheck())
     numbers: NumberCheck = field(compare=False, default=NumberCheck())
+    packet: PacketCounts | None = None  # of frames with described headers
 
     @property
     def first_ns(self) -> int | None:
@@ -257,7 +276,8 @@ class InterfaceCapture(NamedTuple):
 class CaptureCounts:
     """The counts of a capture file. Every frame is a stream's, late, foreign, a control or a flush frame.
 
-    `late_from` counts frames of earlier trials of an expected stream, by source address. `control_frames` are frames
+    `late_from` counts frames of earlier trials of an expected stream, by source address, and `late_without_address`
+    those with described headers, in which addresses are not considered. `control_frames` are frames
     between bridges and other devices on a link: link-local ones (IEEE 802.1Q, table 8-1) and LLDP. `clock_offset` is
     the offset of the capture's clock from flush frames, None where they do not show it. `too_short_frames` are foreign
     frames whose captured bytes end before the end of a pktgen header.
@@ -292,11 +312,12 @@ class CaptureCounts:
     undecoded: Mapping[str, int] = field(default_factory=dict)
     encapsulated: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     oddities: Oddities = NO_ODDITIES
+    late_without_address: int = 0
 
     @property
     def late_frames(self) -> int:
         """The number of frames of earlier trials."""
-        return sum(self.late_from.values())
+        return sum(self.late_from.values()) + self.late_without_address
 
     @property
     def frames(self) -> int:

@@ -21,15 +21,17 @@ from netbench.capture.clock_check import (
     is_much,
 )
 from netbench.capture.delay_variation import OffsetTally
-from netbench.capture.frames import FrameBatch, is_one_number, link_name
+from netbench.capture.frames import LINKS, FrameBatch, LinkHeader, address_text, is_one_number, link_name
 from netbench.capture.headers import DecodedBatch, by_cooked_interface, decode, is_decoded, not_decoded
+from netbench.capture.packet_decoder import decode_described, header_bytes
 from netbench.capture.pcap import PLAIN_HEADERS_BYTES, TUNNEL_HEADERS_BYTES, CaptureReader, Interface
 from netbench.capture.reading import open_file, read_stream
 from netbench.capture.sequences import (
     losses_of_all,
 )
-from netbench.capture.stream_tally import SpanPart, SpanTally, StreamTally, address_text, is_known
+from netbench.capture.stream_tally import SpanPart, SpanTally, StreamTally, is_known
 from netbench.errors import UsageError
+from netbench.model.frame_template import ExpectedHeaders
 from netbench.model.traffic import PREFIX_LENGTH
 
 _HOST_BITS = 32 - PREFIX_LENGTH
@@ -43,17 +45,25 @@ def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCou
     With `expected`, whose pairs of addresses must differ, a frame is a stream's when its addresses, size (in a mix:
     that of its number) and magic match, its sequence number was sent, and its time stamp lies within the sending time,
     ± STAMP_TOLERANCE_NS. A frame from another address of the source's network, with an earlier time stamp or none, is
-    late from an earlier trial. Every other frame except control and flush frames is foreign. Without `expected`, each
+    late from an earlier trial. A stream with described headers must be the only one: its frames have the magic where
+    these headers imply it, and addresses are not considered. Every other frame except control and flush frames is
+    foreign. Without `expected`, each
     pair of addresses with pktgen's magic is a stream on each interface, also in tunnels. A truncated file is counted up
     to its end and a damaged one up to the damage. UsageError for an unreadable capture file, or a link type that
     streams cannot have.
     """
     with open_file(path) as file:
-        reader = read_stream(file, str(path), PLAIN_HEADERS_BYTES if expected else TUNNEL_HEADERS_BYTES)
+        reader = read_stream(file, str(path), headers_bytes(expected) if expected else TUNNEL_HEADERS_BYTES)
         tally = CaptureTally(str(path), expected)
         for batch in reader.batches():
             tally.add(batch)
         return tally.counts(reader)
+
+
+def headers_bytes(expected: Sequence[Expected]) -> int:
+    """Return how many bytes of each frame a reader must keep for these streams."""
+    needed = (header_bytes(stream.headers) for stream in expected if stream.headers)
+    return min(TUNNEL_HEADERS_BYTES, max(PLAIN_HEADERS_BYTES, *needed, 0))
 
 
 class _InterfaceTally:
@@ -111,8 +121,11 @@ class CaptureTally:
     """
 
     def __init__(self, name: str, expected: Sequence[Expected]) -> None:
-        """ValueError when two of the streams have the same addresses."""
+        """ValueError when two of the streams have the same addresses, or one of several has described headers."""
         self._name = name
+        self._headers = expected[0].headers if expected else None
+        if len(expected) > 1 and any(stream.headers for stream in expected):
+            raise ValueError(f"{name}: a stream with described headers must be the only one of a capture")
         self._only_expected = bool(expected)
         self._streams: dict[_StreamKey, StreamTally] = {}
         for stream in expected:
@@ -123,6 +136,7 @@ class CaptureTally:
         self._by_source_network = {(key.src_ip >> _HOST_BITS, key.dst_ip): self._streams[key] for key in self._streams}
         self._span = SpanTally()
         self._late: Counter[str] = Counter()
+        self._late_without_address = 0
         self._ours = self._control = self._flush = self._too_short = self._odd = 0
         self._clock = OffsetTally()
         self._interfaces: dict[tuple[int, str], _InterfaceTally] = {}
@@ -140,6 +154,16 @@ class CaptureTally:
         """The number of frames of earlier trials so far, by source address."""
         return self._late
 
+    @property
+    def late_without_address(self) -> int:
+        """The number of frames of earlier trials so far whose headers are described."""
+        return self._late_without_address
+
+    def prepare(self) -> None:
+        """Compute beforehand what would take long at the first frames: up to a second for a million flows."""
+        for stream in self._streams.values():
+            stream.prepare()
+
     def add(self, batch: FrameBatch) -> None:
         """Count the frames of a batch; UsageError for too many streams, or an unexpected link type."""
         if not self._only_expected:
@@ -151,6 +175,9 @@ class CaptureTally:
                 f"{self._name}: link type {batch.link_type} ({link_name(batch.link_type)}); "
                 "streams are captured as Ethernet or Linux cooked frames"
             )
+        if self._headers:
+            self._add_described(batch, self._headers)
+            return
         decoded = decode(batch)
         part = self._add_decoded(batch, decoded)
         for frames in decoded.streams:
@@ -159,6 +186,20 @@ class CaptureTally:
                 self._ours += stream.add(frames, part)
             elif now := self._by_source_network.get((frames.src_ip >> _HOST_BITS, frames.dst_ip)):
                 self._late[address_text(frames.src_ip)] += now.count_late(frames)
+
+    def _add_described(self, batch: FrameBatch, headers: ExpectedHeaders) -> None:
+        link = LINKS[batch.link_type]
+        if link.header is not LinkHeader.ETHERNET:
+            raise UsageError(
+                f"{self._name}: a capture of {link.name} frames; frames with described headers are found in captures "
+                "of an Ethernet interface only"
+            )
+        decoded = decode_described(batch, headers)
+        part = self._add_decoded(batch, decoded)
+        (stream,) = self._streams.values()
+        for frames in decoded.streams:
+            self._ours += stream.add(frames, part)
+            self._late_without_address += stream.count_late(frames)
 
     def _add_of_interface(self, batch: FrameBatch, direction: str) -> None:
         decoded = decode(batch, deep=True) if is_decoded(batch.link_type, deep=True) else not_decoded(batch)
@@ -221,6 +262,7 @@ class CaptureTally:
     def counts(self, reader: CaptureReader) -> CaptureCounts:
         """Return all counts, once `reader` has yielded all its batches."""
         span = self._span.span()
+        late = self._late.total() + self._late_without_address
         ending = reader.ending
         places = sorted(self._interfaces)
         used = [reader.interfaces[number] for number, _ in places] or reader.interfaces
@@ -231,8 +273,9 @@ class CaptureTally:
                 (interface.snap_length for interface in used if interface.snap_length is not None), default=None
             ),
             span=span,
-            foreign_frames=span.frames - self._ours - self._late.total() - self._control - self._flush,
+            foreign_frames=span.frames - self._ours - late - self._control - self._flush,
             late_from=dict(+self._late),
+            late_without_address=self._late_without_address,
             control_frames=self._control,
             flush_frames=self._flush,
             clock_offset=self._clock.offset(),

@@ -27,6 +27,7 @@ from netbench.capture.frames import (
     FrameBatch,
     HeaderPath,
     LinkHeader,
+    LinkType,
     PktgenRows,
     Rows,
     is_one_number,
@@ -54,11 +55,26 @@ _COOKED_TYPE_AT, _COOKED_2_INTERFACE_AT, _COOKED_2_TYPE_AT = 0, 4, 10
 _OUTGOING = 4  # a cooked header's packet type
 
 
+class FrameOrigin(NamedTuple):
+    """Frames with described headers in their batch; `shifts` is how many bytes behind its place each payload begins.
+
+    `shifts` is int64 of shape (n,), None if all are 0.
+    """
+
+    rows: Rows
+    shifts: NDArray[np.int64] | None
+
+    def where(self, condition: NDArray[np.bool_]) -> "FrameOrigin":
+        """Return the frames for which `condition`, bool of shape (n,), is true."""
+        return FrameOrigin(self.rows.where(condition), None if self.shifts is None else self.shifts[condition])
+
+
 class StreamFrames(NamedTuple):
     """The pktgen frames of one pair of addresses in a batch, in the order of the file, of IP version 4 or 6.
 
     Arrays are int64 with one element per frame: `sequence`, `sizes` (bytes with FCS), `sent_us` (microseconds since
-    1970 by the source's clock, or INVALID_STAMP) and `times_ns` (of capture).
+    1970 by the source's clock, or INVALID_STAMP) and `times_ns` (of capture). `origin` is that of frames with described
+    headers, whose addresses are not considered.
     """
 
     ip_version: int
@@ -68,13 +84,14 @@ class StreamFrames(NamedTuple):
     sizes: NDArray[np.int64]
     sent_us: NDArray[np.int64]
     times_ns: NDArray[np.int64]
+    origin: FrameOrigin | None = None
 
     def where(self, condition: NDArray[np.bool_]) -> "StreamFrames":
         """Return the frames for which `condition`, bool of shape (n,), is true."""
         if condition.all():
             return self
-        columns: Any = (column[condition] for column in self[3:])
-        return StreamFrames(self.ip_version, self.src_ip, self.dst_ip, *columns)
+        columns = {name: getattr(self, name)[condition] for name in ("sequence", "sizes", "sent_us", "times_ns")}
+        return self._replace(**columns, origin=self.origin and self.origin.where(condition))
 
 
 class DecodedBatch(NamedTuple):
@@ -138,7 +155,7 @@ def decode(batch: FrameBatch, *, deep: bool = False) -> DecodedBatch:
     without IP options.
     """
     link = LINKS[batch.link_type]
-    sizes = _sizes(batch, _ETHERNET_HEADER_BYTES - link.header_bytes + FCS_BYTES - batch.fcs_bytes)
+    sizes = frame_sizes(batch, link)
     tally, everything = BatchTally(), Rows(batch)
     least_bytes = link.header_bytes + LEAST_IP_BYTES + UDP_BYTES + PKTGEN_BYTES
     is_ethernet = link.header is LinkHeader.ETHERNET
@@ -147,7 +164,7 @@ def decode(batch: FrameBatch, *, deep: bool = False) -> DecodedBatch:
         short = everything.none()
         rest = _take_pktgen(tally, everything, link.header_bytes, link.header_bytes + LEAST_IP_BYTES)
     else:
-        remaining, flush, control = _set_aside(everything) if is_ethernet else (everything, everything.none(), 0)
+        remaining, flush, control = set_aside(everything) if is_ethernet else (everything, everything.none(), 0)
         long_enough = remaining.at_least(least_bytes)
         short = remaining.without(long_enough) if long_enough.size < remaining.size else everything.none()
         rest, too_short = long_enough, 0
@@ -164,7 +181,7 @@ def decode(batch: FrameBatch, *, deep: bool = False) -> DecodedBatch:
     return DecodedBatch(
         sizes=sizes,
         flush_frames=flush.size,
-        stamped_flush=_stamped(flush),
+        stamped_flush=stamped_flush_frames(flush),
         control_frames=control,
         too_short_frames=too_short + short.size,
         streams=[
@@ -182,6 +199,11 @@ def not_decoded(batch: FrameBatch) -> DecodedBatch:
     """Return the result for a link type that is not decoded: sizes as in the file, and all frames undecoded."""
     name = {f"frames of {link_name(batch.link_type)}": len(batch.frames)}
     return DecodedBatch(_sizes(batch, 0), 0, NO_FLUSH_FRAMES, 0, 0, [], Counter(), Counter(name), Counter())
+
+
+def frame_sizes(batch: FrameBatch, link: LinkType) -> NDArray[np.int64]:
+    """Return the sizes of frames of a link type as Ethernet frames, in bytes with FCS."""
+    return _sizes(batch, _ETHERNET_HEADER_BYTES - link.header_bytes + FCS_BYTES - batch.fcs_bytes)
 
 
 def _sizes(batch: FrameBatch, more: int) -> NDArray[np.int64]:
@@ -241,7 +263,7 @@ def _take_pktgen(tally: BatchTally, rows: Rows, ip_at: int, udp_at: int, path: H
     return others
 
 
-def _set_aside(rows: Rows) -> tuple[Rows, Rows, int]:
+def set_aside(rows: Rows) -> tuple[Rows, Rows, int]:
     """Return all frames except flush and control frames, the flush frames, and the number of control frames.
 
     The capturing side sends flush frames to empty the kernel's ring. Control frames are link-local ones and LLDP.
@@ -265,7 +287,7 @@ def _set_aside(rows: Rows) -> tuple[Rows, Rows, int]:
     return rows.where(kept), flush, aside - flush.size
 
 
-def _stamped(flush: Rows) -> FlushFrames:
+def stamped_flush_frames(flush: Rows) -> FlushFrames:
     """Return the flush frames with times, in the format of netbench.sinks.flush."""
     at = _ETHERNET_HEADER_BYTES
     whole = flush.at_least(at + _FLUSH_STAMP_BYTES)

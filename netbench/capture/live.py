@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netbench.capture.capture_counts import CaptureCounts, Expected
-from netbench.capture.counting import CaptureTally
+from netbench.capture.counting import CaptureTally, headers_bytes
 from netbench.capture.frames import FrameBatch
 from netbench.capture.pcap import CaptureReader
 from netbench.capture.reading import read_stream
@@ -106,6 +106,9 @@ class LiveCapture:
         """Of frames captured before `from_ns` (CLOCK_REALTIME), only those of earlier trials are counted, as late."""
         self._name = f"the capture of {awaited.stream}"
         self._tally, self._earlier = CaptureTally(self._name, [awaited]), CaptureTally(self._name, [awaited])
+        self._tally.prepare()
+        self._headers_bytes = headers_bytes([awaited])
+        self._frames_are = "pktgen's header" if awaited.headers else "the stream's addresses"
         self._from_ns = from_ns
         self._read_frames = 0
         self._is_whole = False  # no more frames are added
@@ -159,11 +162,15 @@ class LiveCapture:
         assert self._reader is not None
         if not self._tally.settle([expected]):
             raise UsageError(
-                f"{self._name}: frames with the stream's addresses bear numbers it did not send or times it did not "
+                f"{self._name}: frames with {self._frames_are} bear numbers it did not send or times it did not "
                 "send at: the clock was set, or another program sent them; inspect them with keep_captures: invalid"
             )
         counts = self._tally.counts(self._reader)
-        return replace(counts, late_from=dict(Counter(counts.late_from) + self._earlier.late_from))
+        return replace(
+            counts,
+            late_from=dict(Counter(counts.late_from) + self._earlier.late_from),
+            late_without_address=counts.late_without_address + self._earlier.late_without_address,
+        )
 
     @property
     def frames(self) -> int:
@@ -177,7 +184,7 @@ class LiveCapture:
                 if cpus:
                     os.sched_setaffinity(0, cpus)  # 0 is the calling thread, see sched_setaffinity(2)
                 try:
-                    self._count(read_stream(file, self._name))
+                    self._count(read_stream(file, self._name, self._headers_bytes))
                 finally:
                     while file.read(_DISCARDED_BYTES):  # otherwise the writer would block, or die, before its report
                         pass

@@ -19,8 +19,9 @@ from netbench.capture.clock_check import (
 )
 from netbench.capture.delay_variation import EarlyStamps, VariationTally
 from netbench.capture.distribution import DelayDistribution
-from netbench.capture.frames import NO_TIME, is_one_number
+from netbench.capture.frames import NO_TIME, address_text, is_one_number
 from netbench.capture.headers import StreamFrames
+from netbench.capture.packet_tally import PacketTally
 from netbench.capture.sequences import (
     Arrivals,
     Losses,
@@ -145,6 +146,8 @@ class StreamTally:
         self._numbers, self._file_order = NumberTally(), FileOrder()
         self._unstamped = self._invalid_stamps = 0
         self._early = EarlyStamps() if expected and expected.stamped_early else None
+        headers = expected.headers if expected else None
+        self._packet = PacketTally(headers, expected.frame_size) if expected and headers else None
         mix = expected.frame_size if expected and expected.frame_size.is_mix else None
         self._genome = None if mix is None else np.array(mix.genome)
         self._by_size = {size: ArrivalTimes() for size in mix.sizes} if mix else {}
@@ -152,13 +155,14 @@ class StreamTally:
     def add(self, frames: StreamFrames, batch: SpanPart) -> int:
         """Count the frames of a batch that are this stream's, and return their number."""
         if self._expected:
-            frames = frames.where(_is_expected(frames, self._expected))
+            frames = frames.where(_is_expected(frames, self._expected, self._packet))
         frames = frames._replace(sequence=unwrapped(frames.sequence, self._sequence.highest, self._possible))
         if self._expected:
             numbers = self._possible
             frames = frames.where((frames.sequence >= numbers.start) & (frames.sequence < numbers.stop))
         if self._genome is not None:
-            frames = frames.where(frames.sizes == self._genome[frames.sequence % len(self._genome)])
+            sizes = self._genome[frames.sequence % len(self._genome)]
+            frames = frames.where(self._packet.has_size(frames, sizes) if self._packet else frames.sizes == sizes)
         count = len(frames.sequence)
         if count:
             part = batch if count == batch.frames else SpanPart.of(frames.sizes, frames.times_ns)
@@ -169,10 +173,14 @@ class StreamTally:
             known = None if self._sequence.lowest is None else range(self._sequence.lowest, self._sequence.expected)
             copies = self._sequence.add(arrived)
             self._span.add(part.timed_without(copies, frames.times_ns))
-            self._reordering.add(arrived.without(copies) if len(copies) else arrived)
+            distinct = arrived.without(copies) if len(copies) else arrived
+            self._reordering.add(distinct)
             self._arrived.add(without(frames.times_ns, copies) if len(copies) else frames.times_ns)
-            if self._by_size:
-                self._add_by_size(without(frames.sizes, copies), without(frames.times_ns, copies))
+            if self._genome is not None:
+                sizes = self._genome[frames.sequence % len(self._genome)]
+                self._add_by_size(without(sizes, copies), without(frames.times_ns, copies))
+            if self._packet:
+                self._packet.add(frames, distinct, copies)
             if self._expected is None:
                 self._add_unknown(frames, part, arrived, copies, known)
             elif self._expected.stamped:
@@ -247,11 +255,20 @@ class StreamTally:
     def count_late(self, frames: StreamFrames) -> int:
         """Return how many of these frames, with another address of its source, were sent before this trial.
 
-        A frame with a time stamp of this trial belongs to it, and its address was corrupted on the path.
+        A frame with a time stamp of this trial belongs to it, and its address was corrupted on the path. Of frames with
+        described headers, addresses are not considered: late ones have an earlier time stamp, none is not enough.
         """
+        if self._packet and self._expected:
+            is_earlier = (frames.sent_us > 0) & (frames.sent_us < self._expected.stamps_us.start)
+            return int(np.count_nonzero(is_earlier))
         if self._expected is None or not self._expected.stamped:
             return len(frames.sequence)
         return int(np.count_nonzero(frames.sent_us < self._expected.stamps_us.start))
+
+    def prepare(self) -> None:
+        """Compute beforehand what would take long at the first frames."""
+        if self._packet:
+            self._packet.prepare()
 
     def settle(self, expected: Expected) -> bool:
         """Replace the expectation by `expected`; return False when a counted frame does not match it."""
@@ -333,15 +350,17 @@ class StreamTally:
             interface=interface,
             clocks=ClockCheck() if expected else self._clocks(span),
             numbers=NumberCheck() if expected else self._numbers.check(self._clock.largest_back_ns),
+            packet=self._packet.counts(sequence, expected.sequence) if expected and self._packet else None,
         )
 
 
-def _is_expected(frames: StreamFrames, expected: Expected) -> NDArray[np.bool_]:
+def _is_expected(frames: StreamFrames, expected: Expected, packet: PacketTally | None) -> NDArray[np.bool_]:
     """Return whether size and time stamp are those of the stream; sizes of a mix are checked later by number."""
     stamps = expected.stamps_us
     ours: NDArray[np.bool_] = (frames.sent_us >= stamps.start) & (frames.sent_us < stamps.stop)
     if not expected.frame_size.is_mix:
-        ours &= frames.sizes == expected.frame_size.only_size
+        size = expected.frame_size.only_size
+        ours &= packet.has_size(frames, size) if packet else frames.sizes == size
     return ours
 
 
@@ -401,12 +420,3 @@ def _advance(times_ns: NDArray[np.int64], places: NDArray[np.intp], before_ns: i
     previous = np.where(places > 0, times_ns[places - 1], before_ns)
     advance: NDArray[np.int64] = times_ns[places] - previous
     return advance
-
-
-def address_text(address: int, ip_version: int = 4) -> str:
-    """Return an IP address as text."""
-    if ip_version == 4:
-        return ".".join(map(str, address.to_bytes(4)))
-    import ipaddress  # noqa: PLC0415 - takes longer to load than a short capture to count, and is rarely needed
-
-    return str(ipaddress.IPv6Address(address))

@@ -10,8 +10,10 @@ from typing import ClassVar, Protocol
 from pydantic import BaseModel
 
 from netbench.capture.capture_counts import ANY_NUMBER, STAMP_TOLERANCE_NS, Expected
+from netbench.capture.packet_decoder import header_bytes
 from netbench.hosts.base import Host
 from netbench.linux.requirements import Requirement
+from netbench.model.frame_template import ExpectedHeaders
 from netbench.model.paths import StreamPath
 from netbench.model.profile import NoOptions
 from netbench.model.received import Received
@@ -27,7 +29,7 @@ class Incoming:
     writes frames to disk stores `snap_length` bytes of each, in files named `record` with a suffix. Unless `keep`,
     these are not needed once the frames are counted. `sinks` is the number of sinks in the trial, which share the
     memory for buffers. `tcpdump_fps` is the rate that each of so many tcpdumps captured in the self-test, in frames/s;
-    None if unknown.
+    None if unknown. `headers` are those of a described packet, None for the plain one.
     """
 
     path: StreamPath
@@ -39,6 +41,12 @@ class Incoming:
     snap_length: int = 64
     sinks: int = 1
     tcpdump_fps: float | None = None
+    headers: ExpectedHeaders | None = None
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of each frame that are captured: the snap length, or more where described headers need them."""
+        return self.snap_length if self.headers is None else max(self.snap_length, header_bytes(self.headers))
 
     @property
     def expected(self) -> Expected:
@@ -56,6 +64,7 @@ class Incoming:
             sent_from_ns=self.from_ns + STAMP_TOLERANCE_NS,  # any earlier frame is of another trial
             stamped=self.stamps.stamped,
             stamped_early=self.stamps.stamped_early,
+            headers=self.headers,
         )
 
 

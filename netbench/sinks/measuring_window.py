@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected
+from netbench.model.packet_counts import PacketCounts
 from netbench.model.received import MeasuringWindow, OfSize, Received
 from netbench.model.traffic import NS_PER_S, Sent, Traffic
 
@@ -99,7 +100,7 @@ def received_of(counts: CaptureCounts, sent: Sent, traffic: Traffic) -> Received
         last_ns=stream.last_ns,
     )
     if not sent.numbered:
-        return plain
+        return replace(plain, packet=stream.packet and PacketCounts(stream.packet.flows))
     delay, no_delay = stream.delay, ""
     if delay is None:
         no_delay = "no two consecutive frames arrived" if sent.stamped_early else "no frame arrived"
@@ -125,4 +126,5 @@ def received_of(counts: CaptureCounts, sent: Sent, traffic: Traffic) -> Received
         ipdv=stream.ipdv,
         clock_offset=counts.clock_offset,
         no_delay=no_delay,
+        packet=stream.packet,
     )

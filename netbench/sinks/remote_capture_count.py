@@ -13,7 +13,7 @@ from netbench.capture.counting import analyze_capture
 from netbench.errors import UsageError
 from netbench.hosts.worker_requests import Reply, Request, serve_requests
 from netbench.model.received import Received
-from netbench.model.traffic import Sent, Traffic, traffic_of
+from netbench.model.traffic import Sent, Traffic, traffic_data, traffic_of
 from netbench.sinks.measuring_window import received_of
 
 
@@ -46,13 +46,13 @@ def is_whole(counts: CaptureCounts) -> bool:
 
 def request(file: Path, expected: Expected, sent: Sent, traffic: Traffic) -> Request:
     """Return the request to count these frames in a capture file of the process's host."""
-    return {"file": str(file), "expected": asdict(expected), "sent": asdict(sent), "traffic": asdict(traffic)}
+    return {"file": str(file), "expected": expected.to_json(), "sent": asdict(sent), "traffic": traffic_data(traffic)}
 
 
 def execute(request: Request) -> Reply:
     """Return the counts that a request() asks for."""
     traffic = traffic_of(request["traffic"])
-    expected = Expected(**{**request["expected"], "frame_size": traffic.frame_size})
+    expected = Expected.from_json(request["expected"], traffic.frame_size)
     return asdict(count(Path(request["file"]), expected, Sent(**request["sent"]), traffic))
 
 

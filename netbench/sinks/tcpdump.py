@@ -114,7 +114,7 @@ class TcpdumpSink(Sink):
         traffic = incoming.traffic
         if traffic.frames is None or is_counted_live(incoming):
             return 0
-        return pcap_bytes(traffic.frames, traffic.frame_size.largest_bytes, incoming.snap_length)
+        return pcap_bytes(traffic.frames, _largest_bytes(incoming), incoming.stored_bytes)
 
     def arm(self, incoming: Incoming) -> None:
         self._error, self._flushed, self._disk_full, self._counts = "", False, False, {}
@@ -129,7 +129,7 @@ class TcpdumpSink(Sink):
             if prespawned:
                 self._end_later(prespawned)
             self._tcpdump = TcpdumpProcess(self._host, command)
-        self._options = {"snap_length": str(incoming.snap_length), "buffer_kib": str(self._tcpdump.buffer_kib)}
+        self._options = {"snap_length": str(incoming.stored_bytes), "buffer_kib": str(self._tcpdump.buffer_kib)}
         if is_counted_live(incoming):
             self._tcpdump.count_live(incoming.expected, self._from_ns, self._cpus)
         self._flush_process.start()
@@ -322,6 +322,11 @@ class TcpdumpSink(Sink):
             raise
         except TestbedError as error:
             return "", InCapture(Received(), error=f"{where} cannot be counted: {error}")
+
+
+def _largest_bytes(incoming: Incoming) -> int:
+    longer = 0 if incoming.headers is None else incoming.headers.longer
+    return incoming.traffic.frame_size.largest_bytes + longer
 
 
 def _version_on(host: Host) -> str:

@@ -15,17 +15,20 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from netbench.capture.capture_counts import Expected
+from netbench.capture.frames import VLAN_TAGS
 from netbench.capture.live import LiveCapture
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.pipes import Lines, end
 from netbench.hosts.remote_code import module_command_on, program_command
 from netbench.hosts.worker_client import WorkerProcess
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.frame_template import ExpectedHeaders
+from netbench.model.traffic import PKTGEN_MAGIC, Sent, Traffic
 from netbench.sinks import flush, remote_capture_count
 from netbench.sinks.base import Incoming
 from netbench.sinks.remote_capture_count import InCapture
 
+_TAG_BYTES = 4
 # Group addresses that no bridge forwards (IEEE 802.1Q, table 8-1): those of control frames and of flush frames.
 _LINK_LOCAL = "(ether[0:4] = 0x0180c200 and ether[4:2] & 0xfff0 = 0)"
 # Of these, the address of flush frames.
@@ -73,11 +76,12 @@ def tcpdump_command(
     """Return the command that captures this stream's frames, control and flush frames to the file `target`, or stdout.
 
     Frames are snapped. This stream's frames include those of earlier trials, whose sources had other addresses of the
-    same network. `most_ring` is the `most` of ring_bytes().
+    same network. With described headers, they are all frames with pktgen's magic number where it may be. `most_ring` is
+    the `most` of ring_bytes().
     """
     pinned = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
     traffic = incoming.traffic
-    buffer_kib = ring_bytes(traffic.fps, incoming.snap_length, most_ring) >> 10
+    buffer_kib = ring_bytes(traffic.fps, incoming.stored_bytes, most_ring) >> 10
     # Not `inbound`: libpcap itself filters the first blocks of a capture again, without their direction.
     stream_frames = f"udp and src net {incoming.path.src_network} and dst host {traffic.dst_ip}"
     control_frames = _LINK_LOCAL
@@ -86,9 +90,29 @@ def tcpdump_command(
         sink_mac = incoming.path.sink.mac or "MAC"  # known once the testbed is up
         control_frames = f"({_LINK_LOCAL} and not ({_FLUSH} and not ether src {sink_mac}))"
     expression = f"({stream_frames}) or {control_frames} or ether proto 0x88cc"
+    if incoming.headers is not None:
+        expression = f"{control_frames} or ether proto 0x88cc or {_described_frames(incoming, incoming.headers)}"
     # -Z root: dropping privileges would also drop the parent-death signal that ends tcpdump with netbench.
-    options = ["-n", "-p", "-Z", "root", "-s", str(incoming.snap_length), "-B", str(buffer_kib)]
+    options = ["-n", "-p", "-Z", "root", "-s", str(incoming.stored_bytes), "-B", str(buffer_kib)]
     return [*pinned, "tcpdump", "-i", interface, *options, "-w", str(target or "-"), expression]
+
+
+def _described_frames(incoming: Incoming, headers: ExpectedHeaders) -> str:
+    """Return the filter expression for frames with pktgen's magic number where described headers may have it.
+
+    The filter sees frames without their first VLAN tag, which the kernel has taken out. Reading beyond the end of a
+    frame rejects it (pcap-filter(7)): the expression comes last, and the smallest offset first.
+    """
+    template = headers.template
+    first_frame = next(iter(template.frames.values()))
+    places = {template.payload_at, *headers.also_at, *(at - _TAG_BYTES for at in headers.also_at)}
+    if int.from_bytes(first_frame[12:14]) in VLAN_TAGS:
+        places.add(template.payload_at - _TAG_BYTES)
+    magic = " or ".join(f"ether[{at}:4] = {PKTGEN_MAGIC:#x}" for at in sorted(places) if at > 0)
+    if not incoming.path.has_reverse:
+        return f"({magic})"
+    # Frames that a source of this NIC sends through the kernel's taps are not those that arrive.
+    return f"(({magic}) and not ether src {incoming.path.sink.mac or 'MAC'})"
 
 
 def capture_file(incoming: Incoming) -> Path:
