@@ -268,6 +268,18 @@ class Group(Repetitions):
         """The loads at which the maximum was measured."""
         return self.plateau.loads if self.plateau else (self.load,)
 
+    @cached_property
+    def flows(self) -> int | None:
+        """The number of flows of each stream; None if it is unknown, or differs between streams."""
+        plain = self.everything[0].trial.spec.frames.flows if self.everything and not self.frame_size.packet else None
+        numbers = {
+            counts.packet.flows if counts.packet else plain
+            for totals in self.everything
+            for counts in totals.streams
+            if counts is not None
+        }
+        return numbers.pop() if len(numbers) == 1 else None
+
     @property
     def thrown_away(self) -> int:
         """The number of discarded attempts: those after which the same trial was repeated."""
