@@ -161,6 +161,11 @@ class FrameSize:
         return self._with_label(self.name or f"{self.only_size:,}{unit}")
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which users select it: `64 vlan`, and `64`, which means that size with any packet."""
+        return tuple(dict.fromkeys((str(self), str(self.without_packet))))
+
+    @property
     def in_bytes(self) -> str:
         """`1518 bytes`, `1518 bytes (vlan)`, or `imix`, for messages."""
         return (self.name or f"{self.only_size} bytes") + (f" ({self.packet})" if self.packet else "")

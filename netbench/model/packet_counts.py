@@ -11,17 +11,22 @@ MAX_GROUPS = 1024
 class SentPacket(NamedTuple):
     """The described packet that a stream sends: its name, its VLAN ids (`100.200`, outermost first), and its flows.
 
-    `vlan` is empty without tags, or if an id varies.
+    `vlan` is empty without tags, or if an id varies. `headers` are the names of its layers: `Ether/Dot1Q/IP/UDP`.
     """
 
     name: str
     vlan: str
     flows: int
+    headers: str = ""
 
     @classmethod
     def of(cls, packet: Packet) -> Self:
         """Return what results have of a packet."""
-        return cls(packet.name, ".".join(map(str, packet.vlan_ids)), packet.flows)
+        headers = "/".join(layer.name for layer in packet.layers)
+        return cls(packet.name, ".".join(map(str, packet.vlan_ids)), packet.flows, headers)
+
+
+PLAIN_HEADERS = "Ether/IP/UDP"  # of frames without a described packet
 
 
 class ChangedField(NamedTuple):

@@ -547,5 +547,5 @@ GROUP_COLUMNS: tuple[ExportColumn[Group], ...] = (
     *_MIX,
     _mix("neighbour_", "neighbours_frame_size")[0],
     _column("packet", str, "frame_size.packet"),
-    _column("flows", int, "flows"),
+    _column("flows", int, "packet.flows"),
 )
