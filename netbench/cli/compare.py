@@ -13,7 +13,6 @@ from netbench.cli.console import TerminalTable
 from netbench.cli.output import visible
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_size import FrameSize
 from netbench.model.verdict import CampaignWarning
 from netbench.report.comparison import (
     Compared,
@@ -187,14 +186,14 @@ def _reject_unknown(selection: CellSelection, campaigns: Sequence[_StoredCampaig
     """UsageError for a name or pattern that matches no measurement of any campaign."""
     if selection == ALL_CELLS:
         return  # no trials need to be read for all cells
-    measured: list[tuple[str, str, FrameSize]] = []
+    measured: list[tuple[tuple[str, ...], ...]] = []  # the names by which each measurement is selected
     for results in (campaign.results for campaign in campaigns):
-        measured += [(search.uut, search.scenario, search.frame_size) for search in results.searches]
-        trials = () if results.searches else results.trials
-        measured += [(trial.spec.uut, trial.spec.scenario, trial.spec.frame_size) for trial in trials]
+        measured += [((search.uut,), (search.scenario,), search.frame_size.names) for search in results.searches]
+        specs = (trial.spec for trial in (() if results.searches else results.trials))
+        measured += [((spec.uut,), (spec.scenario,), spec.frame_size.names) for spec in specs]
     options = {"--uut": selection.uuts, "--scenario": selection.scenarios, "--size": selection.sizes}
     for place, (option, patterns) in enumerate(options.items()):
-        known = list(dict.fromkeys(str(values[place]) for values in measured))
+        known = list(dict.fromkeys(name for names in measured for name in names[place]))
         for pattern in patterns:
             if not any(fnmatchcase(value, pattern) for value in known):
                 raise UsageError(f"{option} {pattern}: no campaign has it; there are {', '.join(known)}")

@@ -176,7 +176,7 @@ def _neighbours(request: CampaignRequest) -> Iterator[str]:
 
 def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:
     """Return the traffic of a stream in the first trials."""
-    frame_size = profile.frame_sizes[0]
+    frame_size = profile.all_frame_sizes[0]
     return Traffic(
         stream=path.name,
         src_mac=path.source.mac,
@@ -188,6 +188,7 @@ def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:
         duration_s=profile.duration,
         flows=profile.flows,
         seed=profile.seed,
+        packet=path.packet or profile.packets.get(frame_size.packet),
     )
 
 

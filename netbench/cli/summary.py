@@ -114,7 +114,7 @@ def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> R
             )
     emulated = (LEGEND,) if results.emulated else ()
     remarked = (f"[{number}] {text}" for text, number in numbers.items())
-    mixes = dict.fromkeys(search.frame_size.summary for search in found if search.frame_size.is_mix)
+    mixes = dict.fromkeys(search.frame_size.without_packet.summary for search in found if search.frame_size.is_mix)
     return RenderGroup(table, *map(_remark, (methods_text(found), *mixes, *emulated, *remarked)))
 
 
@@ -214,7 +214,7 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
 
     The most frequent reasons come first.
     """
-    yield from dict.fromkeys(group.frame_size.summary for group in groups if group.frame_size.is_mix)
+    yield from dict.fromkeys(group.frame_size.without_packet.summary for group in groups if group.frame_size.is_mix)
     limits = dict.fromkeys(group.limited_by.kind.value for group in groups if group.limited_by and group.is_lower_bound)
     if limits:
         yield f"≥: a maximum that is limited by {' or '.join(limits)}, not by the UUT, is a lower bound"

@@ -6,6 +6,7 @@ from enum import Enum
 
 from netbench.model.distributions import SAME_CLOCK, ClockDifference, Spread
 from netbench.model.frame_size import FrameSize
+from netbench.model.packet_counts import SentPacket
 from netbench.model.points import PathSection
 from netbench.model.received import Received
 from netbench.model.traffic import Sent
@@ -91,7 +92,8 @@ class StreamCounts:
     capture itself dropped: the tester's loss, not the UUT's. `foreign_frames` are frames on its path that are neither
     its own, nor late, nor protocol frames. `overcounted_frames` is by how much counters of drops exceed the loss: they
     counted foreign frames as well. `by_size` exists for mixes only, the smallest size first. `source_clock` is the
-    clock of the source's machine, by which it sent, minus the controller's; None is unknown.
+    clock of the source's machine, by which it sent, minus the controller's; None is unknown. `packet` is the described
+    packet of its frames; None is the plain one.
     """
 
     stream: str
@@ -110,6 +112,7 @@ class StreamCounts:
     lost_at: tuple[Loss, ...] = ()
     counters: tuple[PointCount, ...] = ()
     overcounted_frames: int = 0
+    packet: SentPacket | None = None
 
     @property
     def pdv(self) -> Spread | None:

@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from netbench.model.frame_size import IMIX, MAX_MTU, MIN_FRAME_SIZE, FrameSize, largest_frame
+from netbench.model.frame_size import IMIX, MAX_MTU, MIN_FRAME_SIZE, FrameSize, largest_frame, parse_frame_size
 from netbench.model.units import Load, load_hint, memory_hint, parse_mebibytes, parse_seconds, percent_hint, plain
 
 # An interface name has at most 15 characters (IFNAMSIZ); netbench's names have a prefix, bridges `nb-br-`.
@@ -129,7 +129,13 @@ FRAME_SIZE_SCHEMA = {
         },
     ]
 }
-FrameSizeField = Annotated[FrameSize, PlainSerializer(lambda size: size.written), WithJsonSchema(FRAME_SIZE_SCHEMA)]
+# As users write it; what results have may name a packet, too.
+FrameSizeField = Annotated[
+    FrameSize,
+    BeforeValidator(parse_frame_size),
+    PlainSerializer(lambda size: size.written),
+    WithJsonSchema(FRAME_SIZE_SCHEMA),
+]
 LoadField = Annotated[
     Load,
     BeforeValidator(_load),

@@ -8,7 +8,7 @@ a wire.
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 
@@ -49,7 +49,8 @@ class FrameSize:
     """The size of frames, or a mix of sizes: frame number n of a stream has the size genome[n mod len(genome)].
 
     Sizes are in bytes with FCS. `name` is that of a mix in results; a single size has none, and a genome of one number.
-    Sizes sort by their mean. `packet` is the name of the frames' packet; empty for the plain one.
+    `packet` is the name of the frames' packet in results; empty for the plain one. Sizes sort by their mean, those of
+    the plain packet first.
     """
 
     name: str
@@ -58,9 +59,18 @@ class FrameSize:
 
     @staticmethod
     @lru_cache(maxsize=1024)  # the results of a campaign have the same few again and again
-    def of(size: int) -> "FrameSize":
+    def of(size: int, packet: str = "") -> "FrameSize":
         """Return a single size."""
-        return FrameSize("", (size,))
+        return FrameSize("", (size,), packet)
+
+    def with_packet(self, packet: str) -> "FrameSize":
+        """Return the same sizes of frames with the packet of this name; empty: the plain one."""
+        return self if packet == self.packet else replace(self, packet=packet)
+
+    @property
+    def without_packet(self) -> "FrameSize":
+        """The same sizes of plain frames."""
+        return self.with_packet("")
 
     @property
     def is_mix(self) -> bool:
@@ -106,7 +116,7 @@ class FrameSize:
     @property
     def summary(self) -> str:
         """The mix in one line: `imix: 7 × 64, 4 × 594, 1 × 1518 bytes, 361.8 in the mean`."""
-        return f"{self.name}: {self.shares} bytes, {self.mean_bytes:,.1f} in the mean"
+        return f"{self}: {self.shares} bytes, {self.mean_bytes:,.1f} in the mean"
 
     @property
     def in_letters(self) -> str:
@@ -126,15 +136,17 @@ class FrameSize:
 
     @property
     def written(self) -> object:
-        """The size or mix as a profile has it."""
-        if self == IMIX:
+        """The size or mix as a profile has it; the packet is a key of its own there."""
+        if self.without_packet == IMIX:
             return self.name
         return {"name": self.name, "genome": _in_runs(self.genome)} if self.is_mix else self.only_size
 
     @property
     def stored(self) -> object:
-        """The size or mix as results have it."""
-        return {"name": self.name, "genome": self.genome} if self.is_mix else self.only_size
+        """The size or mix as results have it: `{size: 64, packet: vlan}` with a described packet."""
+        if self.is_mix:
+            return {"name": self.name, "genome": self.genome} | ({"packet": self.packet} if self.packet else {})
+        return {"size": self.only_size, "packet": self.packet} if self.packet else self.only_size
 
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: object) -> object:
@@ -142,36 +154,44 @@ class FrameSize:
         from pydantic_core import core_schema  # noqa: PLC0415 - not installed on the hosts of workers
 
         stored = core_schema.plain_serializer_function_ser_schema(lambda size: size.stored)
-        return core_schema.no_info_plain_validator_function(parse_frame_size, serialization=stored)
+        return core_schema.no_info_plain_validator_function(stored_frame_size, serialization=stored)
 
     def text(self, unit: str) -> str:
-        """Return `1,518` with a unit, or the name of a mix without a unit."""
-        return self.name or f"{self:,}{unit}"
+        """Return `1,518` with a unit, or the name of a mix without a unit; then the packet, if it has a name."""
+        return self._with_label(self.name or f"{self.only_size:,}{unit}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which users select it: `64 vlan`, and `64`, which means that size with any packet."""
+        return tuple(dict.fromkeys((str(self), str(self.without_packet))))
 
     @property
     def in_bytes(self) -> str:
-        """`1518 bytes`, or `imix`, for messages."""
-        return self.name or f"{self} bytes"
+        """`1518 bytes`, `1518 bytes (vlan)`, or `imix`, for messages."""
+        return (self.name or f"{self.only_size} bytes") + (f" ({self.packet})" if self.packet else "")
 
     @property
     def long_as(self) -> str:
         """`1518-byte`, or `imix`: the frames in the text of a neighbour's activity, by which results compare."""
-        return self.name or f"{self}-byte"
+        return self._with_label(self.name or f"{self.only_size}-byte")
 
     @property
     def frames_text(self) -> str:
-        """`1,518-byte frames`, or `imix frames`."""
+        """`1,518-byte frames`, `1,518-byte vlan frames`, or `imix frames`."""
         return f"{self.text('-byte')} frames"
+
+    def _with_label(self, size: str) -> str:
+        return f"{size} {self.packet}" if self.packet else size
 
     def __str__(self) -> str:
         return f"{self}"
 
     def __format__(self, number: str) -> str:
-        """Return the number in a format of numbers, or the name of a mix."""
-        return self.name or format(self.only_size, number)
+        """Return the number in a format of numbers, or the name of a mix; then the packet: `64 vlan`."""
+        return self._with_label(self.name or format(self.only_size, number))
 
     def __lt__(self, other: "FrameSize") -> bool:
-        return (self.mean_bytes, self.name) < (other.mean_bytes, other.name)
+        return (self.mean_bytes, self.name, self.packet) < (other.mean_bytes, other.name, other.packet)
 
 
 # The "simple IMIX", 7:4:1: IP packets of 40, 576 and 1500 bytes, with 18 bytes of Ethernet; the smallest are padded.
@@ -188,6 +208,14 @@ def parse_frame_size(value: object) -> FrameSize:
     if value > most:
         raise ValueError(f"a frame has at most {most} bytes, FCS included")
     return FrameSize.of(value)
+
+
+def stored_frame_size(value: object) -> FrameSize:
+    """Return a frame size or mix as results have it: as users write it, and maybe with the name of a packet."""
+    if not isinstance(value, Mapping) or "packet" not in value:
+        return parse_frame_size(value)
+    sizes = value["size"] if "size" in value else {key: item for key, item in value.items() if key != "packet"}
+    return parse_frame_size(sizes).with_packet(str(value["packet"]))
 
 
 def _mix_of(value: object, smallest: int, largest: int) -> FrameSize:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 MAX_FLOWS = 1 << 20
 MAX_VARYING_FIELDS = 16
+_TAGS = ("Dot1Q", "Dot1AD")  # layers with a VLAN id
+_USUAL_VLAN = 1  # scapy's default
 # A literal of the notation: a number, text (an address), bytes, or a list of literals (TCP options, MPLS labels).
 FieldValue = int | str | bytes | tuple["FieldValue", ...]
 
@@ -108,6 +110,14 @@ class Packet:
     def flows(self) -> int:
         """The number of flows: all combinations of values, at most MAX_FLOWS, after which the first one follows."""
         return min(self.combinations, MAX_FLOWS)
+
+    @property
+    def vlan_ids(self) -> tuple[int, ...]:
+        """The VLAN ids of its tags, the outermost first; empty without tags, or if an id varies."""
+        if any(field.ref.layer in _TAGS and field.ref.field == "vlan" for field in self.vary):
+            return ()
+        ids = [dict(layer.fields).get("vlan", _USUAL_VLAN) for layer in self.layers if layer.name in _TAGS]
+        return tuple(number for number in ids if isinstance(number, int))
 
     def frames_per_value(self, number: int) -> int:
         """Return after how many frames the field with this index in `vary` takes its next value."""

@@ -1,9 +1,32 @@
 """Counts of frames with described headers: changed fields, flows, and groups of flows. Frames are integers."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+from netbench.model.packet import Packet
 
 MAX_GROUPS = 1024
+
+
+class SentPacket(NamedTuple):
+    """The described packet that a stream sends: its name, its VLAN ids (`100.200`, outermost first), and its flows.
+
+    `vlan` is empty without tags, or if an id varies. `headers` are the names of its layers: `Ether/Dot1Q/IP/UDP`.
+    """
+
+    name: str
+    vlan: str
+    flows: int
+    headers: str = ""
+
+    @classmethod
+    def of(cls, packet: Packet) -> Self:
+        """Return what results have of a packet."""
+        headers = "/".join(layer.name for layer in packet.layers)
+        return cls(packet.name, ".".join(map(str, packet.vlan_ids)), packet.flows, headers)
+
+
+PLAIN_HEADERS = "Ether/IP/UDP"  # of frames without a described packet
 
 
 class ChangedField(NamedTuple):
@@ -20,6 +43,11 @@ class FlowGroup(NamedTuple):
     sent: int
     received: int
 
+    @property
+    def lost(self) -> int:
+        """The frames that did not arrive, in frames."""
+        return self.sent - self.received
+
 
 @dataclass(frozen=True, slots=True)
 class FieldGroups:
@@ -31,6 +59,11 @@ class FieldGroups:
     field: str
     groups: int
     lossy: tuple[FlowGroup, ...]
+
+    @property
+    def lost(self) -> int:
+        """The frames that all groups lost together, in frames."""
+        return sum(group.lost for group in self.lossy)
 
 
 @dataclass(frozen=True, slots=True)

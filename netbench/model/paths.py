@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from netbench.model.frame_size import USUAL_MTU
+from netbench.model.packet import Packet
 from netbench.model.traffic import PREFIX_LENGTH, Receive
 
 # The prefix of everything that netbench makes on a machine: an interface name has at most 15 characters (IFNAMSIZ).
@@ -79,6 +80,7 @@ class StreamPath:
     leads directly to it. It is as requested in the topology, or the actual way once the testbed is up. `mtu` is the
     smallest of its links. `reverse_of` is the stream that this one is the way back of: both share NICs, in opposite
     roles. `has_reverse`: there is a stream in the other direction, no matter which of the two is called the way back.
+    `packet` is the stream's own packet, which it sends in every trial; None: that of the trial.
     """
 
     name: str
@@ -92,6 +94,7 @@ class StreamPath:
     mtu: int = USUAL_MTU
     reverse_of: StreamId | None = None
     has_reverse: bool = False
+    packet: Packet | None = None
 
     @property
     def nics_of(self) -> StreamId:

@@ -1,5 +1,6 @@
 """The plan of a measurement: frame sizes, loads, repetitions, times and conditions of a valid trial."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -7,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from netbench.errors import KeyedError
 from netbench.model.fields import FrameSizeField, Mebibytes, Name, Percent, ProfileLoadField, Seconds, as_kind, listed
 from netbench.model.frame_size import FrameSize
+from netbench.model.packet import Packet
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Off, Scenario, expanded
 from netbench.model.units import LoadKind
 
@@ -221,6 +223,21 @@ class Profile(BaseModel):
                 "of the maximum for all loads, or for none",
             )
         return self
+
+    @property
+    def packets(self) -> Mapping[str, Packet]:
+        """The described packets, by name."""
+        return {}
+
+    @property
+    def packet_names(self) -> tuple[str, ...]:
+        """The names of the packets in their order; empty is the plain one."""
+        return ("",)
+
+    @property
+    def all_frame_sizes(self) -> tuple[FrameSize, ...]:
+        """All frames to measure with: each size or mix with each packet, packet by packet in their order."""
+        return tuple(size.with_packet(name) for name in self.packet_names for size in self.frame_sizes)
 
     @property
     def warm_up_s(self) -> float:

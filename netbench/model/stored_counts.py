@@ -22,10 +22,12 @@ _RECEIVED |= {"longest_loss_run_frames": "longest_loss_run", "last_missing_frame
 _RECEIVED |= {"control_frames": "control", "delay_refused": "no_delay"}
 _RECEIVED |= {name: name for name in ("late_from", "loss_runs", "loss_run_lengths", "window", "delay", "ipdv")}
 _RECEIVED |= {name: name for name in ("clock_offset", "software_delay")}
+_RECEIVED |= {"packet_counts": "packet"}
 _STATISTICS = {"median": "median", "mean": "mean", "max": "largest"}
 _EXTENT = {f"reordering_extent_{statistic}_frames": name for statistic, name in _STATISTICS.items()}
 _PARTS = {StreamCounts: _OWN, Sent: _SENT, Received: _RECEIVED, Extent: _EXTENT}
-_LATER = {*_OWN, "last_missing_frame", "software_delay"}  # the first stores lack those of them that have defaults
+# The first stores lack those of them that have defaults.
+_LATER = {*_OWN, "last_missing_frame", "software_delay", "packet_counts"}
 
 
 def _stored_fields() -> Iterator[tuple[str, Any, Any]]:

@@ -162,7 +162,7 @@ class CalibratedSchedule(_AroundSchedule):
             "refer to"
             for uut in plan.uuts
             for sources in case.streams
-            for size in plan.profile.frame_sizes
+            for size in plan.profile.all_frame_sizes
         ]
 
     @property
@@ -286,7 +286,7 @@ def calibration_plan(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
     case = profile.scenario(SHARED_IDLE if sizes else DEDICATED)
     numbers = {fewest_sources(plan)} if sizes else set()
     if shares_of_victim(plan):
-        sizes = sorted({*sizes, *profile.frame_sizes})
+        sizes = sorted({*sizes, *profile.all_frame_sizes})
         numbers.update(*(source_numbers(plan.topology, profile, scenario) for scenario in plan.scenarios))
     seconds = spec.duration or min(_USUAL_S, profile.duration)
     case = case.model_copy(update={"streams": tuple(sorted(numbers))})

@@ -40,7 +40,7 @@ def most_sources(topology: Topology, profile: Profile) -> int:
 def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:
     """Return the loads above the nominal rate of a link, as text for a warning or an error."""
     too_high = []
-    for stream, load, size in product(topology.own_streams, profile.loads, profile.frame_sizes):
+    for stream, load, size in product(topology.own_streams, profile.loads, profile.all_frame_sizes):
         rate = topology.stream_link(stream).rate
         fps, line = load.fps(size, rate), line_rate_fps(rate, size.mean_bytes)
         if fps is not None and fps > line * 1.000001:

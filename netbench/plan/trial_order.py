@@ -277,7 +277,7 @@ def _planned(plan: CampaignPlan) -> Iterator[TrialSpec]:
     topology, profile = plan.topology, plan.profile
     numbers = {case.name: source_numbers(topology, profile, case) for case in plan.scenarios}
     sources = sum(map(len, numbers.values()))
-    total = len(plan.uuts) * sources * len(profile.frame_sizes) * len(profile.loads) * profile.repetitions
+    total = len(plan.uuts) * sources * len(profile.all_frame_sizes) * len(profile.loads) * profile.repetitions
     if total > MAX_TRIALS:
         raise UsageError(f"profile {profile.name}: that makes {total:,} trials; at most {MAX_TRIALS:,} are possible")
     finding: list[CellKey] = []
@@ -288,7 +288,7 @@ def _planned(plan: CampaignPlan) -> Iterator[TrialSpec]:
         CellKey(scenario, number, size, load)
         for scenario, of_scenario in numbers.items()
         for number in of_scenario
-        for size in profile.frame_sizes
+        for size in profile.all_frame_sizes
         for load in profile.loads
     )
     phases = [phase for phase in (finding, [cell for cell in cells if cell not in finding]) if phase]

@@ -147,7 +147,7 @@ def refused_loads(topology: Topology, profile: Profile) -> str:
     A trial is too short for a frame of a very small load, and a real cable cannot carry more than its line rate.
     """
     for stream in topology.own_streams:
-        for load, size in product(profile.loads, profile.frame_sizes):
+        for load, size in product(profile.loads, profile.all_frame_sizes):
             fps = load.fps(size, topology.stream_link(stream).rate)
             if fps is not None and fps * profile.duration < _ONE_FRAME:
                 return (

@@ -8,7 +8,8 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.limits import LimitKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.report.formats import capitalised, count, enumerated, sentence
-from netbench.statistics.groups import Group, best_groups
+from netbench.statistics.flow_groups import changed_frames
+from netbench.statistics.groups import Group, best_groups, grouped
 from netbench.statistics.interference import relative_maxima
 from netbench.statistics.intervals import MOST_REPETITIONS, RatioOfMeans, Unknown, repetitions_for
 
@@ -29,6 +30,7 @@ def caveats(results: CampaignResults, groups: Sequence[Group]) -> list[tuple[str
     """The most important caveats, each with the id of the section that shows it."""
     found = [
         *_missing(results),
+        *_changed(groups),
         *_lower_bounds(groups),
         *_wide_intervals(groups),
         *_emulated(results),
@@ -75,6 +77,25 @@ def _missing(results: CampaignResults) -> Iterator[tuple[str, str]]:
         )
         remedy = _remedy(kind)
         yield f"{text} {capitalised(remedy)}." if remedy else text, "verdicts"
+
+
+def _changed(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
+    """The header fields that are not as expected at the sink, for each UUT and packet; loads are added up."""
+    by_packet = grouped(changed_frames(groups), lambda of: (of.measurement.uut, of.measurement.frame_size.packet))
+    for (uut, packet), members in by_packet.items():
+        texts = [
+            sentence(
+                "caveats.changed_field",
+                field=field,
+                changed=f"{sum(of.frames for of in same):,}",
+                received=f"{sum(of.received for of in same):,}",
+            )
+            for field, same in grouped(members, lambda of: of.field).items()
+        ]
+        more = len(texts) - _MOST_CAVEATS
+        fields = "; ".join([*texts[:_MOST_CAVEATS], *([count(more, "more field")] if more > 0 else [])])
+        frames = f"{packet} frames" if packet else "plain frames"
+        yield sentence("caveats.changed", fields=fields, uut=uut, frames=frames), "changed-fields"
 
 
 def _lower_bounds(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ _DTYPES = {str: "string", int: "Int64", float: "Float64"}  # pandas types in whi
 _SEARCH_COLUMNS = (
     *("uut", "scenario", "sources", "frame_size", "repetition", "method", "goal", "for_maxima", "verdict"),
     *("lower_fps", "lower_mbps", "upper_fps", "upper_mbps", "throughput_fps", "throughput_mbps"),
-    *("limited_by", "unstable", "why", "trials"),
+    *("limited_by", "unstable", "why", "trials", "packet"),
 )
 
 

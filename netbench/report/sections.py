@@ -317,6 +317,11 @@ def _captioned(name: str, model: ReportModel, noun: str) -> list[Block]:
     return [table.folded(noun, f"{table.caption} – ") for table in tables_of(name, model)]
 
 
+def _with_table(figure: str, name: str, model: ReportModel) -> list[Block]:
+    """The charts of a figure, and the table of its numbers, folded."""
+    return [*_figure(figure, model), *(table.folded("measurement") for table in tables_of(name, model))]
+
+
 def _results(model: ReportModel) -> list[Block]:
     tables = {table.view: table for table in tables_of("results", model)}
     skipped = _titled("Skipped, saturated", tables_of("skipped-loads", model))
@@ -346,6 +351,8 @@ _MEASURED = (
     _throughput,
     _maximum,
     _plain("loss", lambda model: _by_view(model, lambda view: _figure("loss", model, view.name)), is_open=True),
+    _plain("packet-cost", lambda model: _with_table("packet-cost", "packet-costs", model)),
+    _plain("flows", lambda model: _with_table("flows", "flow-scaling", model)),
     _isolation,
     _plain("curves", lambda model: [*_figure("curve", model), *_figure("curve-of-loss", model)]),
     _second_guest_forwards,
@@ -353,6 +360,10 @@ _MEASURED = (
     _plain("second-guest-itself", _second_guest_itself),
     _plain("fairness", lambda model: _captioned("fairness", model, "measurement")),
     _places,
+    _plain(
+        "flow-groups", lambda model: [*tables_of("flow-fairness", model), *_captioned("flow-groups", model, "group")]
+    ),
+    _plain("changed-fields", lambda model: tables_of("changed-fields", model)),
     _delay,
     _software_delay,
     _plain(

@@ -94,12 +94,13 @@ def _head(kind: str) -> dict[str, object]:
 
 
 def identity(cell: Group | ComparedCell | Searched) -> dict[str, object]:
-    """The UUT, scenario, number of sources and frame size of a result."""
+    """The UUT, scenario, number of sources, frame size and packet of a result; an empty packet is the plain one."""
     return {
         "uut": cell.uut,
         "scenario": cell.scenario,
         "sources": cell.sources,
-        "frame_size": f"{cell.frame_size:,}",
+        "frame_size": f"{cell.frame_size.without_packet:,}",
+        "packet": cell.frame_size.packet,
     }
 
 
@@ -140,7 +141,8 @@ def _search(search: SearchResult) -> dict[str, object]:
         "uut": search.uut,
         "scenario": search.scenario,
         "sources": len(search.streams),
-        "frame_size": f"{search.frame_size:,}",
+        "frame_size": f"{search.frame_size.without_packet:,}",
+        "packet": search.frame_size.packet,
         "repetition": search.repetition,
         "method": search.method,
         "goal": search.goal,

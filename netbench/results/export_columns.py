@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from netbench.model.campaign import Boot, CampaignResults, WarmUpTrial
 from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
 from netbench.model.frame_size import FrameSize
+from netbench.model.packet_counts import PacketCounts
 from netbench.model.scenario import VICTIM
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Role, StreamEnds
@@ -24,8 +25,9 @@ from netbench.statistics.limits import with_limits
 from netbench.statistics.totals import LOAD, Mbps, cpu_of_victim, observed_s
 
 Cell = str | int | float | None
+Details = list[dict[str, str | int]]  # of JSON documents, which have no table's columns
 CellType = type[str] | type[int] | type[float]
-Row = dict[str, Cell]
+Row = dict[str, Cell | Details]
 Source = TypeVar("Source")
 _ROLES: tuple[Role, ...] = ("source", "ingress", "uut", "sink")
 
@@ -69,6 +71,25 @@ class StreamOfTrial:
         return self.guest.traffic.size if self.guest.traffic else None
 
     @property
+    def packet_name(self) -> str | None:
+        """The name of its described packet; empty for the plain one, None for a stream that sends nothing."""
+        if self.counts is not None and self.counts.packet is not None:
+            return self.counts.packet.name
+        return self.frame_size.packet if self.frame_size else None
+
+    @property
+    def flows(self) -> int | None:
+        """The number of its flows; None if it is unknown."""
+        if self.counts is not None and self.counts.packet is not None:
+            return self.counts.packet.flows
+        return self.guest.traffic.flows if self.guest.traffic and self.packet_name == "" else None
+
+    @property
+    def packet_counts(self) -> PacketCounts | None:
+        """The counts that only described packets have; None if unknown."""
+        return self.counts.received.packet if self.counts else None
+
+    @property
     def cpu_s(self) -> Mapping[str, float]:
         """CPU time of the guest that this stream runs through, in seconds, by consumer."""
         return cpu_of_victim(self.trial) if self.of_victim else self.measured.cpu_s
@@ -89,11 +110,13 @@ def stream_rows(
     facts: Mapping[str, Mapping[str, str]] = {},
     warm_ups: Iterable[WarmUpTrial] = (),
     ceilings: Iterable[SourceCeiling] = (),
+    *,
+    details: bool = False,
 ) -> Iterator[Row]:
     """Yield one row of `STREAM_COLUMNS` per trial and stream, in plan order: the victim's, then each neighbour's.
 
     `boots`, `warm_ups` and `facts` (by UUT) are as in CampaignResults. `ceilings` are those of the sources. The trials
-    are read twice.
+    are read twice. With `details`, rows also have lists, as `DETAILS` describes them.
     """
     by_cell = {(ceiling.uut, ceiling.sources, ceiling.frame_size): ceiling for ceiling in ceilings}
     warm_ups_on = Counter(warm_up.result.boot for warm_up in warm_ups)
@@ -107,16 +130,17 @@ def stream_rows(
             # Measured through its UUT, or else without a UUT.
             "ceiling": by_cell.get((spec.uut, *sources), by_cell.get(("", *sources))),
         }
-        yield from _rows(trial, of_victim, {"facts": facts.get(spec.uut, {}), "warm_ups": warm_ups_on[trial.boot]})
+        of_all = {"facts": facts.get(spec.uut, {}), "warm_ups": warm_ups_on[trial.boot]}
+        yield from _rows(trial, of_victim, of_all, details=details)
 
 
-def warm_up_rows(results: CampaignResults) -> Iterator[Row]:
-    """Yield one row of `STREAM_COLUMNS` per warm-up trial and stream, in order, boot by boot."""
+def warm_up_rows(results: CampaignResults, *, details: bool = False) -> Iterator[Row]:
+    """Yield one row of `STREAM_COLUMNS` per warm-up trial and stream, in order, boot by boot; `details` as above."""
     by_number = {boot.number: boot for boot in results.boots}
     for warm_up in results.warm_ups:
         trial, number = warm_up.result, warm_up.number
         of_all = {"facts": results.facts.get(trial.spec.uut, {}), "warm_ups": number - 1, "warm_up": number}
-        yield from _rows(trial, {"boot": by_number.get(trial.boot)}, of_all)
+        yield from _rows(trial, {"boot": by_number.get(trial.boot)}, of_all, details=details)
 
 
 def group_rows(results: CampaignResults) -> Iterator[Row]:
@@ -127,16 +151,41 @@ def group_rows(results: CampaignResults) -> Iterator[Row]:
     return (_row(GROUP_COLUMNS, group) for group in with_limits(group_trials(results)))
 
 
-def _rows(trial: TrialResult, of_victim: Mapping[str, Any], of_all: Mapping[str, Any]) -> Iterator[Row]:
+def _rows(
+    trial: TrialResult, of_victim: Mapping[str, Any], of_all: Mapping[str, Any], *, details: bool
+) -> Iterator[Row]:
     """Yield the rows of a trial; `of_victim` are fields of StreamOfTrial for the victim's streams only."""
+    for stream in _streams(trial, of_victim, of_all):
+        more = {name: of(stream.packet_counts) for name, of in DETAILS.items()} if details else {}
+        yield {**_row(STREAM_COLUMNS, stream), **more}
+
+
+def _streams(trial: TrialResult, of_victim: Mapping[str, Any], of_all: Mapping[str, Any]) -> Iterator[StreamOfTrial]:
     counted = {counts.stream: counts for counts in trial.streams}
     for name in trial.spec.streams:
-        stream = StreamOfTrial(trial, trial.spec.victim, trial.victim, name, counted.get(name), **of_victim, **of_all)
-        yield _row(STREAM_COLUMNS, stream)
+        yield StreamOfTrial(trial, trial.spec.victim, trial.victim, name, counted.get(name), **of_victim, **of_all)
     for guest in trial.neighbours:
         for counts in guest.streams:
-            stream = StreamOfTrial(trial, trial.spec.task(guest.name), guest, counts.stream, counts, **of_all)
-            yield _row(STREAM_COLUMNS, stream)
+            yield StreamOfTrial(trial, trial.spec.task(guest.name), guest, counts.stream, counts, **of_all)
+
+
+def _changed_fields(counts: PacketCounts | None) -> Details:
+    return [{"field": field.name, "frames": field.frames} for field in counts.changed] if counts else []
+
+
+def _lossy_groups(counts: PacketCounts | None) -> Details:
+    return [
+        {"field": field.field, "values": group.values, "sent_frames": group.sent, "lost_frames": group.lost}
+        for field in (counts.groups if counts else ())
+        for group in field.lossy
+    ]
+
+
+# The lists of JSON documents: the header fields that were not as expected, and the groups of flows that lost frames.
+DETAILS: Mapping[str, Callable[[PacketCounts | None], Details]] = {
+    "changed_fields": _changed_fields,
+    "lossy_groups": _lossy_groups,
+}
 
 
 def _row(columns: Iterable[ExportColumn[Source]], source: Source) -> Row:
@@ -453,6 +502,12 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
     _column("sending_s", float, "trial.disturbance.window_s"),
     ExportColumn("source_ceiling_fps", float, lambda row: row.ceiling.fps or None if row.ceiling else None),
     ExportColumn("source_ceiling_doubt", str, lambda row: row.ceiling.doubt or None if row.ceiling else None),
+    _column("packet", str, "packet_name"),
+    ExportColumn("vlan", str, lambda row: row.counts.packet.vlan or None if row.counts and row.counts.packet else None),
+    _column("flows", int, "flows"),
+    *_columns(int, "packet_counts", changed_frames="changed_frames", reordered_in_flows_frames="reordered_in_flows"),
+    *_columns(int, "packet_counts", "lossy_flows"),
+    _column("trial_packet", str, "trial.spec.frame_size.packet"),
 )
 
 GROUP_COLUMNS: tuple[ExportColumn[Group], ...] = (
@@ -491,4 +546,6 @@ GROUP_COLUMNS: tuple[ExportColumn[Group], ...] = (
     _column("noise_floor", float, "noise_floor"),
     *_MIX,
     _mix("neighbour_", "neighbours_frame_size")[0],
+    _column("packet", str, "frame_size.packet"),
+    _column("flows", int, "packet.flows"),
 )

@@ -35,23 +35,28 @@ def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | N
     """Write one row per trial and stream to `out`, or per group of repetitions (`aggregate`), or the warm-up trials.
 
     Trials are written as they are read, so that a campaign may be larger than memory. `out` is written completely or
-    not at all; None is standard output. Unknown values are empty cells in CSV and null in JSON and Parquet. UsageError
-    for Parquet without `out`, MissingError for Parquet without pyarrow, TestbedError if writing is interrupted.
+    not at all; None is standard output. Rows of trials in JSON also have the lists of `DETAILS`. Unknown values are
+    empty cells in CSV and null in JSON and Parquet. UsageError for Parquet without `out`, MissingError for Parquet
+    without pyarrow, TestbedError if writing is interrupted.
     """
     if fmt == "parquet" and out is None:
         raise UsageError("Parquet is no text for a terminal; name a file with -o FILE")
     columns: Sequence[ExportColumn[Any]] = GROUP_COLUMNS if aggregate else STREAM_COLUMNS
     if warm_ups and aggregate:
         raise UsageError("warm-up trials are part of no mean; leave out --aggregate or --warm-up-trials")
-    rows = group_rows(results) if aggregate else warm_up_rows(results) if warm_ups else trial_rows(results)
+    if aggregate:
+        rows: Iterable[Row] = group_rows(results)
+    else:
+        rows = (warm_up_rows if warm_ups else trial_rows)(results, details=fmt == "json")
     encode = _ENCODERS[fmt]
     with _standard_output() if out is None else file_written_atomically(out) as file:
         encode(columns, rows, file)
 
 
-def trial_rows(results: CampaignResults) -> Iterable[Row]:
-    """Return one row per trial and stream, with the columns of `STREAM_COLUMNS`."""
-    return stream_rows(results.trials, results.boots, results.facts, results.warm_ups, CEILINGS.of(results.manifest))
+def trial_rows(results: CampaignResults, *, details: bool = False) -> Iterable[Row]:
+    """Return one row per trial and stream, with the columns of `STREAM_COLUMNS`, and the lists of `DETAILS`."""
+    ceilings = CEILINGS.of(results.manifest)
+    return stream_rows(results.trials, results.boots, results.facts, results.warm_ups, ceilings, details=details)
 
 
 def _csv(columns: Sequence[ExportColumn[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:

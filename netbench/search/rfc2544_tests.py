@@ -51,8 +51,11 @@ class Throughput:
 
 
 def is_smallest(frame_size: FrameSize, profile: Profile) -> bool:
-    """Return True for the smallest frame size of a profile: resets are measured with this size only (section 26.6)."""
-    return frame_size == min(profile.frame_sizes)
+    """Return True for the smallest frame size of a profile, with any packet.
+
+    Resets are measured with this size only (section 26.6).
+    """
+    return frame_size.without_packet == min(profile.frame_sizes)
 
 
 class TrialMaker(Protocol):
@@ -274,6 +277,8 @@ def deviations(options: SearchOptions, profile: Profile) -> Iterator[str]:
     sizes = tuple(size for size in profile.frame_sizes if not size.is_mix)
     if sizes != _SIZES:
         yield f"frame sizes {', '.join(map(str, sizes)) or 'none'} instead of those of section 9.1"
+    if packets := [name for name in profile.packet_names if name]:
+        yield f"packets {', '.join(packets)} instead of the frame formats of section 8 (appendix C)"
     if options.method != "rfc2544":
         yield f"the throughput is searched for by {options.method} instead of as in section 26.1"
     # Section 23 (e): 2 s for residual frames, 5 s for the UUT to stabilize.

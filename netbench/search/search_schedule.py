@@ -43,7 +43,7 @@ class Search(Schedule):
             for uut in plan.uuts
             for case in plan.scenarios
             for sources in source_numbers(plan.topology, plan.profile, case)
-            for size in plan.profile.frame_sizes
+            for size in plan.profile.all_frame_sizes
             for repetition in range(1, plan.profile.repetitions + 1)
         )
         self._results: dict[str, TrialResult] = {}  # of the unfinished search, which is computed after each trial
@@ -192,7 +192,7 @@ class Search(Schedule):
         profile, topology = self.plan.profile, self.plan.topology
         lowest, highest = self._options.lowest, self._options.highest
         link_bps = min(topology.stream_link(stream).rate for stream in topology.own_streams)
-        for size in profile.frame_sizes if lowest else ():
+        for size in profile.all_frame_sizes if lowest else ():
             lowest_fps = None if lowest is None else lowest.fps(size, link_bps)
             highest_fps = highest.fps(size, link_bps)
             if lowest_fps is not None and highest_fps is not None and lowest_fps * 2 > highest_fps:

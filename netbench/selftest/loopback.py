@@ -264,7 +264,7 @@ class CeilingSearch(Schedule):
         return None, complaints(last) or f"{summed(last.streams, lambda counts: counts.lost_frames)} frames were lost"
 
     def _trial(self, index: int, load: Load) -> TrialSpec:
-        (uut,), (scenario,), (frame_size,) = self.plan.uuts, self.plan.scenarios, self.plan.profile.frame_sizes
+        (uut,), (scenario,), (frame_size,) = self.plan.uuts, self.plan.scenarios, self.plan.profile.all_frame_sizes
         return self.plan.trial(uut, scenario, frame_size, load, 1, index=index, sources=self._sources)
 
 

@@ -72,7 +72,7 @@ class Tester:
             spec = wanted.trial(
                 name,
                 wanted.scenarios[0],
-                wanted.profile.frame_sizes[0],
+                wanted.profile.all_frame_sizes[0],
                 pattern.load,
                 attempt,
                 index=0,

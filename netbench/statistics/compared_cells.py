@@ -79,9 +79,10 @@ class CellSelection:
 
     def includes(self, uut: str, scenario: str, frame_size: FrameSize) -> bool:
         """Return whether a measurement is selected."""
-        values = (self.uuts, uut), (self.scenarios, scenario), (self.sizes, str(frame_size))
+        named = (self.uuts, (uut,)), (self.scenarios, (scenario,)), (self.sizes, frame_size.names)
         return all(
-            not patterns or any(fnmatchcase(value, pattern) for pattern in patterns) for patterns, value in values
+            not patterns or any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+            for patterns, names in named
         )
 
 

@@ -12,6 +12,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps, l2_mbps
 from netbench.model.frame_size import FrameSize
 from netbench.model.limits import OVERLOAD_LOSS_RATIO, LimitCause
+from netbench.model.packet_counts import PLAIN_HEADERS, SentPacket
 from netbench.model.scenario import Activity
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
@@ -267,6 +268,15 @@ class Group(Repetitions):
     def maximum_loads(self) -> tuple[Load, ...]:
         """The loads at which the maximum was measured."""
         return self.plateau.loads if self.plateau else (self.load,)
+
+    @cached_property
+    def packet(self) -> SentPacket | None:
+        """What its streams send, the plain packet included; None if it is unknown, or differs between streams."""
+        spec = self.everything[0].trial.spec
+        plain = None if self.frame_size.packet else SentPacket("", "", spec.frames.flows, PLAIN_HEADERS)
+        counted = (counts for totals in self.everything for counts in totals.streams if counts is not None)
+        packets = {counts.packet or plain for counts in counted}
+        return packets.pop() if len(packets) == 1 else None
 
     @property
     def thrown_away(self) -> int:

@@ -211,6 +211,11 @@ class ContradictoryMaxima:
     text: str
 
 
+def _alike_but_size(group: Group) -> tuple[str, str, int, str]:
+    """Return the key that groups share if they differ in the size of their frames and in load only."""
+    return group.uut, group.scenario, group.sources, group.frame_size.packet
+
+
 def contradictory_maxima(
     groups: Sequence[Group], calibrated: Mapping[CalibrationKey, tuple[str, float]]
 ) -> tuple[ContradictoryMaxima, ...]:
@@ -220,7 +225,7 @@ def contradictory_maxima(
     """
     best = best_groups(groups)
     contradictions = []
-    for same in grouped(best, lambda group: (group.uut, group.scenario, group.sources)).values():
+    for same in grouped(best, _alike_but_size).values():
         of_one_size = (group for group in same if not group.frame_size.is_mix)
         for small, large in pairwise(sorted(of_one_size, key=lambda group: group.frame_size)):
             if _is_below(small.maximum_of_run_fps, large.maximum_of_run_fps, _SLOWER) and not small.is_lower_bound:

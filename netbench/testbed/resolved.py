@@ -340,7 +340,7 @@ def _sent(
     topology: Topology, profile: Profile, activities: Mapping[str, Collection[Activity]]
 ) -> Iterator[tuple[StreamSpec, FrameSize]]:
     for stream in topology.own_streams:
-        for size in profile.frame_sizes:
+        for size in profile.all_frame_sizes:
             yield stream, size
     streams = {stream.name: stream for stream in topology.streams}
     for neighbour in topology.neighbours:

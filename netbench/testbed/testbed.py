@@ -268,6 +268,7 @@ class Testbed:
             realtime=lambda machine: self._machines[machine].realtime,
             not_own=self.topology.ssh_hosts.keys(),
             scratch=self._scratch,
+            packets=self._profile.packets,
             cpu_delays=partial(read_cpu_delays, softirqs=self._softirqs),
         )
 

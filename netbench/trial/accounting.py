@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from netbench.model.counts import PointCount, SizeCounts, StreamCounts
 from netbench.model.distributions import ClockOffset
+from netbench.model.packet_counts import SentPacket
 from netbench.model.paths import Nic
 from netbench.model.points import CountingPoint
 from netbench.model.received import Received
@@ -55,6 +56,7 @@ def _account(evidence: StreamObservation, placed: LossAttribution) -> StreamCoun
         lost_at=placed.losses,
         counters=tuple(_counters(evidence)),
         overcounted_frames=placed.overcounted,
+        packet=SentPacket.of(packet) if (packet := evidence.traffic.packet) else None,
     )
     return counts_of(stored(counts))  # as it is read from a store
 

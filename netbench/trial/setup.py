@@ -12,6 +12,8 @@ from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.proc import DelayReader
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
+from netbench.model.frame_size import FrameSize
+from netbench.model.packet import Packet
 from netbench.model.paths import InterfaceRef, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.tester import Identity, StreamEnds
@@ -77,7 +79,7 @@ class TrialSetup:
     `guests` are all running guests, by name. `loads` are the loads inside some of them. `machine_cpu_s` is the CPU time
     that the UUT's machine has used so far. `numbers` are the numbers of all trials on this testbed.
     `scratch` is a directory for files that are not kept; None: the directory for temporary files. `cpu_delays` reads
-    the delays of threads of this machine.
+    the delays of threads of this machine. `packets` are the described packets of trials, by name.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -92,6 +94,11 @@ class TrialSetup:
     not_own: Collection[str] = ()
     scratch: str | None = None
     cpu_delays: DelayReader | None = None
+    packets: Mapping[str, Packet] = field(default_factory=dict)
+
+    def packet_of(self, path: StreamPath, size: FrameSize) -> Packet | None:
+        """Return the packet of a stream: its own one, or else that of frames of this size; None is the plain one."""
+        return path.packet or (self.packets[size.packet] if size.packet else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +119,14 @@ def guests_of(setup: TrialSetup, spec: TrialSpec) -> list[TrialGuest]:
         active = setup.guests[task.name]
         endpoints = tuple(setup.endpoints[name] for name in task.streams)
         catch_up = spec.catch_up if task is spec.victim else None
-        traffic = {ends.path.name: _traffic(ends, active, task, trial, catch_up) for ends in endpoints}
+        traffic = {ends.path.name: _traffic(setup, ends, active, task, trial, catch_up) for ends in endpoints}
         guests.append(TrialGuest(task.name, active, setup.loads.get(task.name), endpoints, traffic))
     return guests
 
 
-def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask, trial: int, catch_up: float | None) -> Traffic:
+def _traffic(
+    setup: TrialSetup, ends: Endpoints, active: ActiveGuest, task: GuestTask, trial: int, catch_up: float | None
+) -> Traffic:
     frames, path = task.traffic, ends.path
     assert frames is not None, "whose streams are used has something to send on them"
     wanted = frames.load.fps(frames.size, path.link_bps)
@@ -137,4 +146,5 @@ def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask, trial: int, 
         first_fps=task.first_fps,
         first_s=task.first_s,
         catch_up=catch_up,
+        packet=setup.packet_of(path, frames.size),
     )

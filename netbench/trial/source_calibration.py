@@ -119,7 +119,7 @@ def _sample(
     fps: float | None,
 ) -> CeilingSample:
     trial = next(setup.numbers)
-    traffic = {ends.path.name: _traffic(ends, frame_size, flows, seed, trial, fps) for ends in endpoints}
+    traffic = {ends.path.name: _traffic(setup, ends, frame_size, flows, seed, trial, fps) for ends in endpoints}
     unready = prepare(endpoints, traffic)
     if unready:
         raise TestbedError("; ".join(source.error for source in unready.values()))
@@ -128,7 +128,9 @@ def _sample(
     return sample_of(sent, fps)
 
 
-def _traffic(ends: Endpoints, frame_size: FrameSize, flows: int, seed: int, trial: int, fps: float | None) -> Traffic:
+def _traffic(
+    setup: TrialSetup, ends: Endpoints, frame_size: FrameSize, flows: int, seed: int, trial: int, fps: float | None
+) -> Traffic:
     path = ends.path
     return Traffic(
         stream=path.name,
@@ -143,4 +145,5 @@ def _traffic(ends: Endpoints, frame_size: FrameSize, flows: int, seed: int, tria
         seed=seed,
         receive=path.receive,
         catch_up=None if fps is None else _CATCH_UP,
+        packet=setup.packet_of(path, frame_size),
     )

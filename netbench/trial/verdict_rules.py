@@ -13,6 +13,7 @@ from netbench.model.tester import Disturbance
 from netbench.model.traffic import Sent
 from netbench.model.trial import GuestResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
+from netbench.trial.conservation import imbalances
 from netbench.trial.observation import RESET, UNCOUNTED, StreamObservation
 
 # The part of the duration that a neighbour's sources may miss at either end.
@@ -477,6 +478,8 @@ def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Findi
             f"drop counters on the path exceed the loss by {counts.overcounted_frames:,} frames: they also counted "
             "other traffic",
         )
+    for imbalance in imbalances(counts):
+        yield ReasonKind.UNEXPLAINED_FRAMES, f"{imbalance}: its sink counted wrongly; use another sink, or report this"
     if counts.lost_frames:
         yield from _changed_counters(evidence)
 

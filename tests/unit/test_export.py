@@ -35,7 +35,7 @@ def test_json_has_numbers_as_numbers_and_null_for_unknown(tmp_path: Path) -> Non
     document = json.loads(out.read_text())
     assert document["schema"] == 1
     assert [list(row.items()) for row in document["rows"]] == [
-        list(row.items()) for row in stream_rows(TWO_TRIALS.trials)
+        list(row.items()) for row in stream_rows(TWO_TRIALS.trials, details=True)
     ]
 
 

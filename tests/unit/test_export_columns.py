@@ -220,8 +220,16 @@ FIRST = {
     "sending_s": 1.5,
     "source_ceiling_fps": None,
     "source_ceiling_doubt": None,
+    "packet": "",
+    "vlan": None,
+    "flows": 1,
+    "changed_frames": None,
+    "reordered_in_flows_frames": None,
+    "lossy_flows": None,
+    "trial_packet": "",
 }
-UNDISTURBED: Row = dict.fromkeys(list(FIRST)[list(FIRST).index("source_wait_s") :])
+UNDISTURBED: Row = dict.fromkeys([*FIRST][[*FIRST].index("source_wait_s") : [*FIRST].index("packet")])
+PLAIN: Row = dict.fromkeys(("vlan", "changed_frames", "reordered_in_flows_frames", "lossy_flows"))
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_MIX: Row = dict.fromkeys(name for name in FIRST if "_mix" in name or name.endswith("_by_size"))
 NO_TIMES: Row = dict.fromkeys(
@@ -309,7 +317,7 @@ def test_unknown_stays_unknown() -> None:
     intended = {"intended_fps", "intended_mbps", "unsent_frames", "link_held_s", "source_away_s"}
     of_the_uut = {"virtualisation", "cpu_emulated", "start_s", "memory_mib"}
     unknown = {name for name, cell in row.items() if cell is None}
-    of_machine |= {*of_the_uut, *NO_MIX, *UNDISTURBED, "outlier", "warm_up_trial"}
+    of_machine |= {*of_the_uut, *NO_MIX, *UNDISTURBED, *PLAIN, "outlier", "warm_up_trial"}
     assert unknown == {*of_arrivals, *of_machine, *intended, *NO_TIMES, *NO_WINDOW, *NO_ENDS, "reordered_ratio"}
     assert (row["guest"], row["activity"], row["neighbours_cpu"]) == ("", "", "")
 

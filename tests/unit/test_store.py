@@ -23,6 +23,7 @@ from netbench.model.campaign import Boot
 from netbench.model.counts import DropKind, Loss, PointCount, SizeCounts
 from netbench.model.distributions import ClockDifference, ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
 from netbench.model.frame_size import IMIX, FrameSize
+from netbench.model.packet_counts import ChangedField, FieldGroups, FlowGroup, PacketCounts, SentPacket
 from netbench.model.points import PathSection
 from netbench.model.received import MeasuringWindow
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
@@ -60,7 +61,9 @@ HELD: dict[Any, st.SearchStrategy[Any]] = {
     ReasonKind: st.sampled_from(ReasonKind),
     dict[str, float]: st.dictionaries(words, seconds, max_size=3),
     Mapping[str, int]: st.dictionaries(words, frames, max_size=3),
-    FrameSize: st.integers(64, 9234).map(FrameSize.of) | mixes,
+    FrameSize: st.builds(
+        FrameSize.with_packet, st.integers(64, 9234).map(FrameSize.of) | mixes, st.sampled_from(["", "vlan", "flows"])
+    ),
 }
 
 
@@ -76,6 +79,11 @@ def several_of(kind: type) -> st.SearchStrategy[Any]:
 
 HELD[Spread | None] = st.none() | any_of(Spread)
 HELD[MeasuringWindow | None] = st.none() | any_of(MeasuringWindow)
+HELD[SentPacket | None] = st.none() | any_of(SentPacket)
+HELD[tuple[ChangedField, ...]] = several_of(ChangedField)
+HELD[tuple[FlowGroup, ...]] = several_of(FlowGroup)
+HELD[tuple[FieldGroups, ...]] = several_of(FieldGroups)
+HELD[PacketCounts | None] = st.none() | any_of(PacketCounts)
 HELD[ClockOffset | None] = st.none() | any_of(ClockOffset)
 HELD[ClockDifference | None] = st.none() | any_of(ClockDifference)
 HELD[tuple[DelayClass, ...]] = several_of(DelayClass)

@@ -157,14 +157,15 @@ class Chart:
 
 
 _COLUMNS = {column.name: column for column in GROUP_COLUMNS}
-_WHICH = ("uut", "scenario", "streams", "frame_size", "frame_mix", "load", "valid_trials")
+_WHICH = ("uut", "scenario", "streams", "frame_size", "frame_mix", "packet", "load", "valid_trials")
 LOADS = ("offered_mbps", "throughput_mbps", "offered_fps", "throughput_fps", "loss_ratio")
 
 
 def numbers_of(group: Group, *names: str) -> Numbers:
     """The identity of a group and its numbers of these names, each as a mean and, if known, a half width."""
     with_widths = (column for name in names for column in (name, f"{name}_ci95") if column in _COLUMNS)
-    return {name: _COLUMNS[name].read(group) for name in (*_WHICH, *with_widths)}
+    cells = {name: _COLUMNS[name].read(group) for name in (*_WHICH, *with_widths)}
+    return {**cells, "packet": cells["packet"] or None}
 
 
 def of_interval(name: str, interval: Interval | None) -> Numbers:

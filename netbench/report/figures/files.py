@@ -105,13 +105,15 @@ def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) 
     items: list[Group | SearchResult] = [*model.groups, *results.searches, *results.maxima_searches]
     for option, wanted, known in (
         ("--series", uuts, [item.uut for item in items]),
-        ("--sizes", sizes, [str(item.frame_size) for item in items]),
+        ("--sizes", sizes, [name for item in items for name in item.frame_size.names]),
     ):
         if unknown := [name for name in wanted if name not in known]:
             raise UsageError(f"{option}: there is no {unknown[0]!r}; choose from {', '.join(dict.fromkeys(known))}")
 
+    sizes_wanted = set(sizes)
+
     def is_wanted(item: Group | SearchResult) -> bool:
-        return (not uuts or item.uut in uuts) and (not sizes or str(item.frame_size) in sizes)
+        return (not uuts or item.uut in uuts) and (not sizes or not sizes_wanted.isdisjoint(item.frame_size.names))
 
     chosen = replace(
         results,

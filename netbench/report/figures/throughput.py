@@ -118,6 +118,7 @@ def _mark(totals: TrialTotals, x: float, y: float, symbol: str) -> Mark:
         "streams": len(spec.streams),
         "frame_size": None if spec.frame_size.is_mix else spec.frame_size.only_size,
         "frame_mix": spec.frame_size.name or None,
+        "packet": spec.frame_size.packet or None,
         "load": str(spec.load),
         "offered_mbps": totals.offered_mbps,
         "throughput_mbps": totals.throughput_mbps,

@@ -1,7 +1,18 @@
 """The tables of the report; importing a module registers its tables."""
 
-from netbench.report.tables import delay, interference, losses, results, searches, stability, tester, uuts, verdicts
+from netbench.report.tables import (
+    delay,
+    interference,
+    losses,
+    packets,
+    results,
+    searches,
+    stability,
+    tester,
+    uuts,
+    verdicts,
+)
 from netbench.report.tables.registry import EXPORTED, TABLES, report_table, tables_of
 
-MODULES = (delay, interference, losses, results, searches, stability, tester, uuts, verdicts)
+MODULES = (delay, interference, losses, packets, results, searches, stability, tester, uuts, verdicts)
 __all__ = ["EXPORTED", "MODULES", "TABLES", "report_table", "tables_of"]

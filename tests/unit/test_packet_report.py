@@ -1,0 +1,179 @@
+"""Described packets in reports: their cost, flows, groups that lost frames, changed fields, and labels."""
+
+from dataclasses import replace
+
+import pytest
+
+from netbench.model.frame_size import IMIX, FrameSize
+from netbench.model.packet_counts import ChangedField, FieldGroups, FlowGroup, PacketCounts, SentPacket
+from netbench.report.caveats import caveats
+from netbench.report.figures.packets import COST, FLOWS
+from netbench.report.model import ReportModel
+from netbench.statistics.flow_groups import changed_frames, fairness_of, losses_by_field
+from netbench.statistics.packets import flow_scaling, packet_costs
+from tests.unit.report_page import page_of
+from tests.unit.results_factory import campaign, stream_counts, trial
+
+VLAN = SentPacket("vlan", "100", 1, "Ether/Dot1Q/IP/UDP")
+
+
+def trials(uut, size, received, packet=None, *, load="1000fps", counts=None, noise=(0, 1, -1)):
+    """Three valid trials of 1,000 frames, of which about `received` arrive."""
+    return [
+        trial(
+            stream_counts(received=received + change, packet=packet, packet_counts=counts),
+            uut=uut,
+            frame_size=size,
+            load=load,
+            repetition=number,
+            boot=number,
+        )
+        for number, change in enumerate(noise, start=1)
+    ]
+
+
+def flows(number: int) -> SentPacket:
+    return SentPacket(f"{number}-flows", "", number, "Ether/IP/UDP")
+
+
+ENCAPSULATIONS = campaign(
+    [
+        *trials("bridge", FrameSize.of(64), 800),
+        *trials("bridge", FrameSize.of(64, "vlan"), 600, VLAN),
+        *trials("route", FrameSize.of(64), 500),
+        *trials("route", FrameSize.of(64, "vlan"), 250, VLAN),
+    ],
+    uuts=("bridge", "route"),
+)
+SCALING = campaign(
+    [
+        *trials("bridge", FrameSize.of(64), 800),
+        *(
+            result
+            for number, received in ((100, 700), (10_000, 500))
+            for result in trials("bridge", FrameSize.of(64, f"{number}-flows"), received, flows(number))
+        ),
+        *trials("bridge", FrameSize.of(64, "vlan"), 600, VLAN),
+    ],
+    uuts=("bridge",),
+)
+
+
+def model(results) -> ReportModel:
+    return ReportModel.of(results)
+
+
+def test_the_cost_of_a_packet_is_its_maximum_relative_to_plain_frames_of_the_same_uut():
+    costs = packet_costs(model(ENCAPSULATIONS).groups)
+    ratios = {(cost.best.uut, cost.best.frame_size.packet): cost.frames for cost in costs}
+    assert {key: ratio.ratio for key, ratio in ratios.items()} == {
+        ("bridge", "vlan"): pytest.approx(0.75),
+        ("route", "vlan"): pytest.approx(0.5),
+    }
+    assert all(ratio.low < ratio.ratio < ratio.high for ratio in ratios.values())
+    assert all(cost.frames == cost.bits for cost in costs)
+
+
+def test_the_cost_of_another_frame_size_or_without_plain_frames_is_unknown():
+    only_vlan = [*trials("bridge", FrameSize.of(64, "vlan"), 600, VLAN), *trials("bridge", FrameSize.of(128), 600)]
+    assert packet_costs(model(campaign(only_vlan)).groups) == ()
+    assert COST.requirement(model(campaign(only_vlan, uuts=("bridge",)))) != ""
+
+
+def test_the_figure_of_costs_has_a_bar_for_each_uut_and_packet_with_its_interval():
+    (named,) = COST.build(model(ENCAPSULATIONS))
+    (panel,) = named.chart.panels
+    assert panel.x.categories == ("vlan",)
+    assert [(series.name, round(mark.y)) for series in panel.series for mark in series.marks] == [
+        ("bridge", 75),
+        ("route", 50),
+    ]
+    mark = panel.series[0].marks[0]
+    assert mark.low is not None
+    assert mark.low < 75 < mark.high
+    numbers = mark.numbers
+    assert (numbers["packet"], numbers["frame_size"], numbers["plain_fps"]) == ("vlan", 64, pytest.approx(800))
+    assert numbers["plain_mbps"] == pytest.approx(800 * 84 * 8 / 1e6)
+
+
+def test_flow_scaling_joins_packets_with_the_same_headers_only():
+    (of,) = flow_scaling(model(SCALING).groups)
+    assert of.headers == "Ether/IP/UDP"
+    assert [(point.flows, point.best.frame_size.packet) for point in of.points] == [
+        (1, ""),
+        (100, "100-flows"),
+        (10_000, "10000-flows"),
+    ]
+    (named,) = FLOWS.build(model(SCALING))
+    (panel,) = named.chart.panels
+    assert panel.x.logarithmic
+    assert panel.x.low > 0
+    assert [mark.x for mark in panel.marks] == [1, 100, 10_000]
+    assert FLOWS.requirement(model(ENCAPSULATIONS)) == "no UUT was measured with several numbers of flows"
+
+
+GROUPS = (FieldGroups("Dot1Q.vlan", 4, (FlowGroup("10", 250, 200), FlowGroup("30", 250, 100))),)
+
+
+@pytest.mark.parametrize(
+    ("field", "index"),
+    [
+        (FieldGroups("f", 4, ()), 1.0),
+        # Jain's index of 1, 1, 1 and 0: 3² ÷ (4 · 3).
+        (FieldGroups("f", 4, (FlowGroup("1", 10, 0),)), 0.75),
+        (FieldGroups("f", 2, (FlowGroup("1", 10, 5),)), 1.5**2 / (2 * 1.25)),
+        (FieldGroups("f", 1, (FlowGroup("1", 10, 0),)), None),
+    ],
+)
+def test_fairness_is_jains_index_over_all_groups(field, index):
+    assert fairness_of(field) == (None if index is None else pytest.approx(index))
+
+
+def test_losses_of_groups_are_added_up_over_trials():
+    lossy = PacketCounts(4, groups=GROUPS)
+    results = trials("bridge", FrameSize.of(64, "vlan"), 800, VLAN, counts=lossy, noise=(0, 0))
+    (loss,) = losses_by_field(model(campaign(results)).groups)
+    assert (loss.field, loss.groups, loss.lost) == ("Dot1Q.vlan", 4, 400)
+    assert [(of.values, of.sent, of.lost, of.trials) for of in loss.lossy] == [("30", 500, 300, 2), ("10", 500, 100, 2)]
+    assert loss.fairness is not None
+    assert loss.fairness.mean == pytest.approx((0.8 + 0.4 + 2) ** 2 / (4 * (0.64 + 0.16 + 2)))
+
+
+CHANGED = PacketCounts(1, changed_frames=1000, changed=(ChangedField("IP.ttl", 1000), ChangedField("IP.tos", 3)))
+REWRITTEN = campaign(
+    trials("bridge", FrameSize.of(64, "vlan"), 1000, VLAN, counts=CHANGED, noise=(0,)), uuts=("bridge",)
+)
+
+
+def test_changed_fields_are_a_caveat_and_no_reason_against_a_trial():
+    groups = model(REWRITTEN).groups
+    assert [(of.field, of.frames, of.received) for of in changed_frames(groups)] == [
+        ("IP.ttl", 1000, 1000),
+        ("IP.tos", 3, 1000),
+    ]
+    text, anchor = caveats(REWRITTEN, groups)[0]
+    assert anchor == "changed-fields"
+    assert "IP.ttl differs from the expected value in 1,000 of 1,000 frames; IP.tos differs" in text
+    assert "bridge, vlan frames" in text
+    assert len(groups[0].valid) == 1
+
+
+def test_the_page_labels_packets_and_has_their_sections():
+    page = page_of(ENCAPSULATIONS)
+    assert "64-byte vlan frames" in page.source
+    assert "packet-cost" in page.ids
+    assert "flow-groups" not in page.ids
+    described = trials(
+        "bridge", FrameSize.of(64, "vlan"), 800, VLAN, counts=replace(CHANGED, groups=GROUPS), noise=(0,)
+    )
+    page = page_of(campaign(described, uuts=("bridge",)))
+    assert {"flow-groups", "changed-fields"} <= set(page.ids)
+    for text in ("Dot1Q.vlan", "Fairness index", "IP.ttl", "Jain, Chiu, Hawe 1984"):
+        assert text in page.text
+    plain = page_of(campaign(trials("bridge", FrameSize.of(64), 800), uuts=("bridge",)))
+    assert {"packet-cost", "flows", "flow-groups", "changed-fields"}.isdisjoint(plain.ids)
+
+
+def test_a_mix_is_described_once_however_many_packets_it_has():
+    results = campaign([*trials("raw", IMIX, 800), *trials("raw", IMIX.with_packet("vlan"), 600, VLAN)])
+    assert page_of(results).text.count("CUSTOM IMIX") == 1
