@@ -21,14 +21,14 @@ from netbench.capture.clock_check import (
     is_much,
 )
 from netbench.capture.delay_variation import OffsetTally
-from netbench.capture.frames import FrameBatch, is_one_number, link_name
+from netbench.capture.frames import FrameBatch, address_text, is_one_number, link_name
 from netbench.capture.headers import DecodedBatch, by_cooked_interface, decode, is_decoded, not_decoded
 from netbench.capture.pcap import PLAIN_HEADERS_BYTES, TUNNEL_HEADERS_BYTES, CaptureReader, Interface
 from netbench.capture.reading import open_file, read_stream
 from netbench.capture.sequences import (
     losses_of_all,
 )
-from netbench.capture.stream_tally import SpanPart, SpanTally, StreamTally, address_text, is_known
+from netbench.capture.stream_tally import SpanPart, SpanTally, StreamTally, is_known
 from netbench.errors import UsageError
 from netbench.model.traffic import PREFIX_LENGTH
 

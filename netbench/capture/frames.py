@@ -283,6 +283,15 @@ class BatchTally:
         self.undecoded["various protocols" if is_new and len(self.undecoded) >= _MOST_REASONS else reason] += frames
 
 
+def address_text(address: int, ip_version: int = 4) -> str:
+    """Return an IP address as text."""
+    if ip_version == 4:
+        return ".".join(map(str, address.to_bytes(4)))
+    import ipaddress  # noqa: PLC0415 - takes longer to load than a short capture to count, and is rarely needed
+
+    return str(ipaddress.IPv6Address(address))
+
+
 def field(rows: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> NDArray[Any]:
     """Return the field at byte `at` of every row, as a view of shape (count,)."""
     column: NDArray[Any] = rows[:, at : at + dtype.itemsize].view(dtype)[:, 0]

@@ -144,11 +144,16 @@ def losses_of(arrived: NDArray[np.uint8], numbers: range) -> Losses:
     `arrived` has a bit for each number, modulo the number of bits: a power of two, at least PAGE_NUMBERS, and at least
     the count of numbers. The first number is the lowest bit of its byte.
     """
+    return tracker_of(arrived, numbers).losses(numbers.start, numbers.stop)
+
+
+def tracker_of(arrived: NDArray[np.uint8], numbers: range) -> "SequenceTracker":
+    """Return a tracker of consecutive `numbers` for their losses, from a bitmap as of `losses_of`."""
     tracker = SequenceTracker()
     pages = arrived.reshape(-1, PAGE_NUMBERS // 8)
     first, last = numbers.start >> 16, numbers.stop >> 16
     tracker.take({number: pages[number % len(pages)] for number in range(first, last + 1)})
-    return tracker.losses(numbers.start, numbers.stop)
+    return tracker
 
 
 def losses_of_all(trackers: Sequence["SequenceTracker"]) -> Losses:
@@ -229,10 +234,9 @@ class SequenceTracker:
 
     def losses(self, start: int, stop: int) -> Losses:
         """Return the numbers of [start, stop) that never arrived."""
-        self._note_all()
         runs = _LossRunTally()
         begin = end = start  # of the last run, which may continue in the next part
-        for starts, stops in self._gaps(start, stop):
+        for starts, stops in self.gaps(start, stop):
             if starts[0] == end:
                 starts[0] = begin
             else:
@@ -241,6 +245,32 @@ class SequenceTracker:
             begin, end = int(starts[-1]), int(stops[-1])
         runs.add(np.array([end - begin]))
         return runs.losses(end - 1 if end > begin else None)
+
+    def gaps(self, start: int, stop: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield the gaps in [start, stop), page by page in ascending order: their first numbers, and those after them.
+
+        A gap that continues on the next page is yielded in parts.
+        """
+        self._note_all()
+        position = start
+        for number in sorted(self._pages):
+            base = number * PAGE_NUMBERS
+            begin, end = max(base, position), min(base + PAGE_NUMBERS, stop)
+            if begin >= end:
+                continue
+            if begin > position:
+                yield np.array([position]), np.array([begin])
+            bits = self._pages[number].bits
+            if bits is not None:
+                arrived = np.ones(end - begin + 2, np.int8)
+                arrived[1:-1] = np.unpackbits(bits, bitorder="little")[begin - base : end - base]
+                edges = np.diff(arrived)
+                starts, stops = np.flatnonzero(edges < 0), np.flatnonzero(edges > 0)
+                if len(starts):
+                    yield starts + begin, stops + begin
+            position = end
+        if position < stop:
+            yield np.array([position]), np.array([stop])
 
     def _note_all(self) -> None:
         """Record all numbers that have arrived in the pages."""
@@ -289,31 +319,6 @@ class SequenceTracker:
                 is_copy[older[first[these]]] = had_arrived
                 page.grow(int(np.count_nonzero(~had_arrived)))
         return is_copy
-
-    def _gaps(self, start: int, stop: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield the gaps in [start, stop), page by page in ascending order: their first numbers, and those after them.
-
-        A gap that continues on the next page is yielded in parts.
-        """
-        position = start
-        for number in sorted(self._pages):
-            base = number * PAGE_NUMBERS
-            begin, end = max(base, position), min(base + PAGE_NUMBERS, stop)
-            if begin >= end:
-                continue
-            if begin > position:
-                yield np.array([position]), np.array([begin])
-            bits = self._pages[number].bits
-            if bits is not None:
-                arrived = np.ones(end - begin + 2, np.int8)
-                arrived[1:-1] = np.unpackbits(bits, bitorder="little")[begin - base : end - base]
-                edges = np.diff(arrived)
-                starts, stops = np.flatnonzero(edges < 0), np.flatnonzero(edges > 0)
-                if len(starts):
-                    yield starts + begin, stops + begin
-            position = end
-        if position < stop:
-            yield np.array([position]), np.array([stop])
 
 
 class _LossRunTally:

@@ -19,7 +19,7 @@ from netbench.capture.clock_check import (
 )
 from netbench.capture.delay_variation import EarlyStamps, VariationTally
 from netbench.capture.distribution import DelayDistribution
-from netbench.capture.frames import NO_TIME, is_one_number
+from netbench.capture.frames import NO_TIME, address_text, is_one_number
 from netbench.capture.headers import StreamFrames
 from netbench.capture.sequences import (
     Arrivals,
@@ -401,12 +401,3 @@ def _advance(times_ns: NDArray[np.int64], places: NDArray[np.intp], before_ns: i
     previous = np.where(places > 0, times_ns[places - 1], before_ns)
     advance: NDArray[np.int64] = times_ns[places] - previous
     return advance
-
-
-def address_text(address: int, ip_version: int = 4) -> str:
-    """Return an IP address as text."""
-    if ip_version == 4:
-        return ".".join(map(str, address.to_bytes(4)))
-    import ipaddress  # noqa: PLC0415 - takes longer to load than a short capture to count, and is rarely needed
-
-    return str(ipaddress.IPv6Address(address))
