@@ -147,7 +147,7 @@ static __always_inline int receive_described(const struct headers *want, struct 
 	int is_elsewhere = at != want->place[0];
 	// A frame that has lost headers may be as long as before: the shortest ones are padded.
 	__u32 size = set->size + at - want->place[0], length = it->length + FCS;
-	int is_late = set->stamped && it->stamp_us < set->from_us;
+	int is_late = it->stamp_us && it->stamp_us < set->from_us;
 	int is_foreign = (length != size && (length != SHORTEST || size > SHORTEST)) || it->stamp_us < set->from_us ||
 			 it->stamp_us >= set->until_us || (__s64)number < (__s64)set->start || number >= set->stop;
 	int differs = is_elsewhere || is_changed(want, own, flow);

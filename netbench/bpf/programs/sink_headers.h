@@ -15,7 +15,7 @@
 #define HEADER_WORDS 32 // of 8 bytes
 #define MOST_LOADED (8 * HEADER_WORDS)
 #define MOST_PLACES 9
-#define MOST_FIELDS 64
+#define MOST_FIELDS 128
 // netbench/model/frame_template.py: MOST_WORDS, MOST_CHECKSUMS
 #define MOST_WORDS 12
 #define MOST_CHECKSUMS 4
@@ -24,9 +24,10 @@ struct pktgen {
 	__be32 magic, sequence, seconds, microseconds;
 };
 
-// The bits of a field: those in `masks` of three words from `word` on.
+// The bits of a field: those in `masks` of three words from `word` on. A longer field takes several of these.
 struct field {
-	__u64 word, masks[3];
+	__u32 word, is_last;
+	__u64 masks[3];
 };
 
 struct headers {
@@ -37,7 +38,7 @@ struct headers {
 	__u32 places, place[MOST_PLACES]; // where it may be; the first one is where it should be
 	__u32 flows;
 	__u32 flow_words, word_at[MOST_WORDS], word_mask[MOST_WORDS]; // that differ between flows
-	__u32 sums, sum_at[MOST_CHECKSUMS];
+	__u32 sums, sum_at[MOST_CHECKSUMS], sum_mask[MOST_CHECKSUMS];
 	__u32 sum[MOST_CHECKSUMS]; // complement of flow 0's
 	__u32 sum_is_udp[MOST_CHECKSUMS]; // is never 0
 	__u32 fields;
@@ -128,7 +129,7 @@ static __always_inline int is_changed(const struct headers *want, struct scratch
 	for (int i = 0; i < MOST_WORDS && i < want->flow_words; i++)
 		differing |= (*(__u32 *)at_byte(own->frame, want->word_at[i]) ^ flow->words[i]) & want->word_mask[i];
 	for (int i = 0; i < MOST_CHECKSUMS && i < want->sums; i++)
-		differing |= *(__be16 *)at_byte(own->frame, want->sum_at[i]) ^ checksum_of(want, flow, i);
+		differing |= (*(__be16 *)at_byte(own->frame, want->sum_at[i]) ^ checksum_of(want, flow, i)) & want->sum_mask[i];
 	return differing != 0;
 }
 
@@ -136,6 +137,8 @@ static __always_inline int is_changed(const struct headers *want, struct scratch
 static __always_inline void count_changes(const struct headers *want, struct scratch *own, const struct flow *flow,
 					  struct changes *to)
 {
+	__u64 differing = 0;
+
 	for (int i = 0; i < HEADER_WORDS; i++)
 		own->expected[i] = want->bytes[i];
 	for (int i = 0; i < MOST_WORDS && i < want->flow_words; i++)
@@ -147,8 +150,12 @@ static __always_inline void count_changes(const struct headers *want, struct scr
 		__u32 word = field->word % HEADER_WORDS;
 		const __u64 *frame = &own->frame[word], *expected = &own->expected[word];
 
-		if (((frame[0] ^ expected[0]) & field->masks[0]) | ((frame[1] ^ expected[1]) & field->masks[1]) |
-		    ((frame[2] ^ expected[2]) & field->masks[2]))
+		for (int part = 0; part < 3; part++)
+			differing |= (frame[part] ^ expected[part]) & field->masks[part];
+		if (!field->is_last)
+			continue;
+		if (differing)
 			__sync_fetch_and_add(&to->fields[i], 1);
+		differing = 0;
 	}
 }
