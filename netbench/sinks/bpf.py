@@ -20,7 +20,7 @@ from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Sink, SinkKind, SinkPreference
 from netbench.sinks.bpf_counter import SAMPLE_BYTES, Capacity, HookChoice, attach
-from netbench.sinks.bpf_worker import NAME, Counting, CountRequest
+from netbench.sinks.bpf_worker import NAME, Counting, CountRequest, to_json
 
 _MODULE = "netbench.sinks.bpf_worker"
 _START_S = 60.0  # Python and numpy are slow to start on an emulated CPU
@@ -53,7 +53,7 @@ class RemoteCounting:
     def begin(self, request: CountRequest) -> None:
         """Send the request to count; begun() waits for the answer."""
         self.attach()
-        self._send({"do": "begin", "request": asdict(request)})
+        self._send({"do": "begin", "request": to_json(request)})
 
     def begun(self, timeout_s: float) -> None:
         """Return once it counts."""
@@ -221,7 +221,7 @@ class BpfSink(Sink):
     def writes(self, incoming: Incoming) -> int:
         if not incoming.keep:
             return 0
-        room, snap_length = self._room(incoming), min(incoming.snap_length, SAMPLE_BYTES)
+        room, snap_length = self._room(incoming), min(_snap_length(incoming), SAMPLE_BYTES)
         return pcap_bytes(room.sampled, incoming.traffic.frame_size.largest_bytes, snap_length)
 
     def arm(self, incoming: Incoming) -> None:
@@ -232,7 +232,7 @@ class BpfSink(Sink):
             network=incoming.path.src_network,
             room=self._room(incoming),
             by_napi=incoming.path.receive == "napi",
-            snap_length=incoming.snap_length,
+            snap_length=_snap_length(incoming),
             sample_every=self._options.sample if incoming.keep else 0,
             sample=str(self._sample_there(incoming)),
         )
@@ -294,7 +294,9 @@ class BpfSink(Sink):
 
     def _room(self, incoming: Incoming) -> Capacity:
         every = self._options.sample if incoming.keep else 0
-        return Capacity.needed(incoming.traffic.frames, incoming.traffic.duration_s, every)
+        headers = incoming.expected.headers
+        flows = headers.flows if headers else 0
+        return Capacity.needed(incoming.traffic.frames, incoming.traffic.duration_s, every, flows)
 
     def _sample_there(self, incoming: Incoming) -> Path:
         """Return the file on the NIC's host that a sample is written to."""
@@ -315,6 +317,12 @@ class BpfSink(Sink):
         if self._counting is None:
             raise TestbedError(f"no capture is running on {self._interface}: open the sink bpf first")
         return self._counting
+
+
+def _snap_length(incoming: Incoming) -> int:
+    """Return how many bytes of a sampled frame are stored: all headers at least."""
+    headers = incoming.expected.headers
+    return max(incoming.snap_length, headers.template.header_bytes if headers else 0)
 
 
 def _sample_file(incoming: Incoming) -> Path:

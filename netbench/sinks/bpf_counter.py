@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from netbench.bpf.libbpf import BpfError, BpfLink, BpfMap, HookTakenError, Loaded, attach_tc_ingress, attach_xdp, load
 from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected, Span, StreamCapture
 from netbench.capture.distribution import Distribution
-from netbench.capture.sequences import losses_of
+from netbench.capture.sequences import losses_of, tracker_of
 from netbench.errors import Fault, MissingError, UsageError
 from netbench.hosts.clock import ClockReading
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.distributions import ClockOffset
+from netbench.model.packet_counts import PacketCounts
+from netbench.sinks.bpf_headers import HeaderMaps
 
 SAMPLE_BYTES = 240
 
@@ -56,17 +58,21 @@ HookChoice = Literal["auto", "tcx", "xdp"]
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How many sequence numbers have a bit in the program, a power of two, and how many sampled frames it can store."""
+    """How many sequence numbers have a bit in the program, a power of two, and how many sampled frames it can store.
+
+    `flows` are those of a described packet; 0 for plain frames, which another program counts.
+    """
 
     numbers: int
     sampled: int
+    flows: int = 0
 
     @classmethod
-    def needed(cls, frames: int | None, duration_s: float, sample_every: int) -> Self:
+    def needed(cls, frames: int | None, duration_s: float, sample_every: int, flows: int = 0) -> Self:
         """Return the room for a trial of so many frames; None: as many as can be sent in its duration."""
         expected = round(duration_s * _MOST_FPS) if frames is None else frames
         room = min(max(_LEAST_ROOM, 1 << (expected - 1).bit_length()), _MOST_ROOM)
-        return cls(room, min(expected // sample_every + 1, _MOST_SAMPLED) if sample_every else 1)
+        return cls(room, min(expected // sample_every + 1, _MOST_SAMPLED) if sample_every else 1, flows)
 
     @property
     def times(self) -> int:
@@ -79,8 +85,9 @@ class Capacity:
         return (self.numbers // self.times).bit_length() - 1
 
     def fits(self, other: "Capacity") -> bool:
-        """Return whether this room is at least as large as the other."""
-        return self.numbers >= other.numbers and self.sampled >= other.sampled
+        """Return whether this room is at least as large as the other, and for the same program."""
+        is_large = self.numbers >= other.numbers and self.sampled >= other.sampled and self.flows >= other.flows
+        return is_large and bool(self.flows) == bool(other.flows)
 
 
 class BpfCounter:
@@ -90,12 +97,13 @@ class BpfCounter:
         """Load the program of this name from its source; errors as in netbench.bpf.libbpf.load."""
         self.room, self._program = room, program
         sizes = {"arrived": room.numbers // 64, "times": room.times, "samples": room.sampled}
-        self._loaded: Loaded = load("sink", sizes, program)
+        self._loaded: Loaded = load("sink", {**sizes, "flows": max(room.flows, 1)}, program)
         maps = {name: self._loaded.map(name) for name in ("settings", "counts", "history", *sizes)}
         self._maps: dict[str, BpfMap] = maps
         self._arrived = np.frombuffer(maps["arrived"].memory(), np.uint8)
         self._times = np.frombuffer(maps["times"].memory(), np.int64)
         self._samples = np.frombuffer(maps["samples"].memory(), _SAMPLE)
+        self._headers = HeaderMaps(self._loaded) if room.flows else None
         self._capacity = room
         self._counts: NDArray[Any] | None = None
 
@@ -107,7 +115,10 @@ class BpfCounter:
     def begin(
         self, expected: Expected, network: str, snap_length: int, clock: ClockReading, room: Capacity, sample_every: int
     ) -> None:
-        """Count from 0 the expected frames, and other frames from their source's network; all within `room`."""
+        """Count from 0 the expected frames, and other frames from their source's network; all within `room`.
+
+        Of frames with described headers, any network's are counted. UsageError if the program cannot compare these.
+        """
         self._capacity, self._counts = room, None
         self._arrived[: room.numbers // 8] = 0
         self._times[: room.times] = 0
@@ -115,18 +126,14 @@ class BpfCounter:
         for name in ("counts", "history"):
             self._maps[name].put(0, bytes(self._maps[name].value_bytes))
         settings = np.zeros((), _SETTINGS)
-        stamps, addresses = expected.stamps_us, IPv4Network(network)
+        stamps = expected.stamps_us
         values = {
             "start": expected.sequence.start,
             "stop": expected.sequence.stop,
             "from_us": stamps.start,
             "until_us": stamps.stop,
             "clock_ns": (clock.least_ns + clock.most_ns) // 2,
-            "source": int(IPv4Address(expected.src_ip)),
-            "network": int(addresses.network_address),
-            "netmask": int(addresses.netmask),
-            "destination": int(IPv4Address(expected.dst_ip)),
-            "size": expected.frame_size.only_size,
+            "size": _received_size(expected),
             "snap_length": snap_length,
             "stamped": expected.stamped,
             "stamped_early": expected.stamped_early,
@@ -134,12 +141,19 @@ class BpfCounter:
             "time_shift": room.time_shift,
             "sample_every": sample_every,
         }
+        if expected.headers is None:
+            values |= _addresses(expected, IPv4Network(network))
         for name, value in values.items():
             settings[name] = value
         self._maps["settings"].put(0, settings.tobytes())
+        if self._headers is not None and expected.headers is not None:
+            captured_bytes = min(snap_length, SAMPLE_BYTES) if sample_every else 0
+            self._headers.begin(expected.headers, expected.frame_size.only_size, captured_bytes)
 
     def end(self) -> None:
         """Stop counting; later frames pass."""
+        if self._headers is not None:
+            self._headers.end()
         self._maps["settings"].put(0, bytes(_SETTINGS.itemsize))
         self._counts = np.frombuffer(self._maps["counts"].get(0), _COUNTS)[0]
 
@@ -185,7 +199,7 @@ class BpfCounter:
                 f"{len(numbers) - losses.missing:,}"
             )
         first_ns, last_ns = (int(counted[name]) if frames else None for name in ("first_ns", "last_ns"))
-        size = expected.frame_size.only_size
+        size = _received_size(expected)
         span = Span(frames, frames * size, size if frames else None, size if frames else None, first_ns, last_ns)
         shift = self._capacity.time_shift
         kept = self._times[: -(-distinct >> shift) if distinct else 0].copy()
@@ -209,7 +223,9 @@ class BpfCounter:
             ipdv=_distribution(counted["variation"]).spread(),
             arrived=ArrivalTimes.of(distinct, 1 << shift, kept),
         )
-        first_address, late = IPv4Network(network).network_address, counted["late"]
+        # Of described packets, the program counts late frames from anywhere together.
+        first_address = IPv4Network(network).network_address if expected.headers is None else IPv4Address(0)
+        late = counted["late"]
         half_ns = (clock.most_ns - clock.least_ns + 1) // 2
         return CaptureCounts(
             flavour="",
@@ -229,6 +245,13 @@ class BpfCounter:
             streams=(stream,),
         )
 
+    def packet_counts(self, expected: Expected) -> PacketCounts | None:
+        """Return the counts of a described packet, now that the sent frames are known; None for plain frames."""
+        if self._headers is None or expected.headers is None:
+            return None
+        arrived = tracker_of(self._arrived[: self._capacity.numbers // 8], expected.sequence)
+        return self._headers.counts(expected.headers, arrived, expected.sequence)
+
     def close(self) -> None:
         """Release program and maps; harmless if called twice."""
         self._loaded.close()
@@ -237,6 +260,21 @@ class BpfCounter:
     def _ended(self) -> Any:  # noqa: ANN401 - a record of numpy's has no better type
         assert self._counts is not None, "end() comes first"
         return self._counts
+
+
+def _received_size(expected: Expected) -> int:
+    """Return the size of the frames at the sink, in bytes with FCS."""
+    return expected.frame_size.only_size + (expected.headers.longer if expected.headers else 0)
+
+
+def _addresses(expected: Expected, network: IPv4Network) -> dict[str, int]:
+    """Return the settings by which the program recognises plain frames."""
+    return {
+        "source": int(IPv4Address(expected.src_ip)),
+        "network": int(network.network_address),
+        "netmask": int(network.netmask),
+        "destination": int(IPv4Address(expected.dst_ip)),
+    }
 
 
 def _distribution(spread: Any) -> Distribution:  # noqa: ANN401 - as above
@@ -250,16 +288,25 @@ def _distribution(spread: Any) -> Distribution:  # noqa: ANN401 - as above
 
 @dataclass(frozen=True, slots=True)
 class BpfHook:
-    """A place on the path of a frame, its program, and the function that attaches it by the interface's index."""
+    """A place on the path of a frame, its programs, and the function that attaches one by the interface's index.
+
+    `program` counts plain frames, `headers_program` those of described packets.
+    """
 
     name: str
     program: str
+    headers_program: str
     attach: Callable[[int, int], BpfLink]
 
+    def counter(self, room: Capacity) -> BpfCounter:
+        """Return the program for trials of this room, loaded; errors as in netbench.bpf.libbpf.load."""
+        return BpfCounter(room, self.headers_program if room.flows else self.program)
 
-TCX = BpfHook("tcx ingress", "nb_sink_tcx", attach_tc_ingress)
-NATIVE = BpfHook("xdp, native", "nb_sink_xdp", lambda program, index: attach_xdp(program, index, "native"))
-GENERIC = BpfHook("xdp, generic", "nb_sink_xdp", lambda program, index: attach_xdp(program, index, "generic"))
+
+_XDP_PROGRAMS = "nb_sink_xdp", "nb_headers_xdp"
+TCX = BpfHook("tcx ingress", "nb_sink_tcx", "nb_headers_tcx", attach_tc_ingress)
+NATIVE = BpfHook("xdp, native", *_XDP_PROGRAMS, lambda program, index: attach_xdp(program, index, "native"))
+GENERIC = BpfHook("xdp, generic", *_XDP_PROGRAMS, lambda program, index: attach_xdp(program, index, "generic"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +324,7 @@ class AttachedCounter:
 
     def with_room(self, room: Capacity) -> "AttachedCounter":
         """Return a replacement with this room at the same hook; this one is closed."""
-        counter = BpfCounter(room, self.hook.program)
+        counter = self.hook.counter(room)
         self.link.replace(counter.program)
         self.counter.close()
         return replace(self, counter=counter)
@@ -330,7 +377,7 @@ def _hooks(choice: HookChoice, kind: str, *, by_napi: bool) -> tuple[Sequence[Bp
 
 
 def _attached(hook: BpfHook, device: XdpDevice, room: Capacity, why: str) -> AttachedCounter:
-    counter = BpfCounter(room, hook.program)
+    counter = hook.counter(room)
     try:
         link = hook.attach(counter.program, device.index)
     except BpfError:

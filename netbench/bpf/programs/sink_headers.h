@@ -1,0 +1,161 @@
+// Headers of described packets: where pktgen's header is in a frame, to which flow the frame belongs, and which of its
+// header fields are not as expected. netbench/sinks/bpf_headers.py fills these maps; the structures match, field by field.
+//
+// Of a frame, words of 8 bytes are compared that are the same in all flows, then those bytes that differ between flows.
+// Fields are only compared one by one if any of these differs.
+#pragma once
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "array_map.h"
+
+#define MAGIC 0xbe9be955 // of pktgen
+#define HEADER_WORDS 32 // of 8 bytes
+#define MOST_LOADED (8 * HEADER_WORDS)
+#define MOST_PLACES 9
+#define MOST_FIELDS 128
+// netbench/model/frame_template.py: MOST_WORDS, MOST_CHECKSUMS
+#define MOST_WORDS 12
+#define MOST_CHECKSUMS 4
+
+struct pktgen {
+	__be32 magic, sequence, seconds, microseconds;
+};
+
+// The bits of a field: those in `masks` of three words from `word` on. A longer field takes several of these.
+struct field {
+	__u32 word, is_last;
+	__u64 masks[3];
+};
+
+struct headers {
+	__u64 bytes[HEADER_WORDS]; // of flow 0
+	__u64 masks[HEADER_WORDS]; // of the bits that all flows have in common
+	__u32 words; // before pktgen's header
+	__u32 loaded; // bytes of a frame that contain pktgen's header wherever it may be; 0: nothing is counted
+	__u32 places, place[MOST_PLACES]; // where it may be; the first one is where it should be
+	__u32 flows;
+	__u32 flow_words, word_at[MOST_WORDS], word_mask[MOST_WORDS]; // that differ between flows
+	__u32 sums, sum_at[MOST_CHECKSUMS], sum_mask[MOST_CHECKSUMS];
+	__u32 sum[MOST_CHECKSUMS]; // complement of flow 0's
+	__u32 sum_is_udp[MOST_CHECKSUMS]; // is never 0
+	__u32 fields;
+	struct field field[MOST_FIELDS];
+};
+
+// What differs between flows: netbench.packets.flow_values.FlowBytes. With the frames that arrived: one line of a cache.
+struct flow {
+	__u32 words[MOST_WORDS];
+	__u16 sums[MOST_CHECKSUMS];
+	__u64 next; // the highest number + 1
+};
+
+struct changes {
+	__u64 frames, reordered_in_flows;
+	__u64 other_headers; // frames that have pktgen's header at another place
+	__u64 fields[MOST_FIELDS];
+};
+
+// Of one CPU. Two more words: a place in the 32 words may be that of something longer.
+struct scratch {
+	__u64 frame[HEADER_WORDS + 2], expected[HEADER_WORDS + 2];
+	__u64 number; // of the last frame
+	__u32 flow, flows;
+};
+
+ARRAY(headers, struct headers, 1, 0);
+ARRAY(flows, struct flow, 1, BPF_F_MMAPABLE);
+ARRAY(changes, struct changes, 1, 0);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+// What is at a byte of a frame in the scratch; no longer than two words.
+static __always_inline void *at_byte(__u64 *words, __u32 byte)
+{
+	return (__u8 *)words + (byte & (MOST_LOADED - 1));
+}
+
+// pktgen's header in the first `loaded` bytes of a frame; 0: none.
+static __always_inline const struct pktgen *find_pktgen(const struct headers *want, struct scratch *own, __u32 loaded,
+							__u32 *at)
+{
+	for (int i = 0; i < MOST_PLACES && i < want->places; i++) {
+		const struct pktgen *test = at_byte(own->frame, want->place[i]);
+
+		*at = want->place[i];
+		if (*at + sizeof(*test) <= loaded && test->magic == bpf_htonl(MAGIC))
+			return test;
+	}
+	return 0;
+}
+
+// Number mod flows. Numbers mostly rise by little, and then no division is necessary.
+static __always_inline __u32 flow_of(const struct headers *want, struct scratch *own, __u64 number)
+{
+	__u64 ahead = number - own->number, flow = own->flow + ahead;
+
+	if (own->flows != want->flows || ahead >= want->flows)
+		flow = number % want->flows;
+	else if (flow >= want->flows)
+		flow -= want->flows;
+	own->number = number;
+	own->flow = flow;
+	own->flows = want->flows;
+	return flow;
+}
+
+static __always_inline __be16 checksum_of(const struct headers *want, const struct flow *flow, int i)
+{
+	__u32 sum = want->sum[i] + flow->sums[i];
+
+	sum = ~((sum & 0xffff) + (sum >> 16)) & 0xffff;
+	return bpf_htons(sum || !want->sum_is_udp[i] ? sum : 0xffff);
+}
+
+// Whether any header byte of the frame in the scratch is not that of its flow.
+static __always_inline int is_changed(const struct headers *want, struct scratch *own, const struct flow *flow)
+{
+	__u64 differing = 0;
+
+	for (int i = 0; i < HEADER_WORDS && i < want->words; i++)
+		differing |= (own->frame[i] ^ want->bytes[i]) & want->masks[i];
+	for (int i = 0; i < MOST_WORDS && i < want->flow_words; i++)
+		differing |= (*(__u32 *)at_byte(own->frame, want->word_at[i]) ^ flow->words[i]) & want->word_mask[i];
+	for (int i = 0; i < MOST_CHECKSUMS && i < want->sums; i++)
+		differing |= (*(__be16 *)at_byte(own->frame, want->sum_at[i]) ^ checksum_of(want, flow, i)) & want->sum_mask[i];
+	return differing != 0;
+}
+
+// Count the fields of the frame in the scratch that are not those of its flow.
+static __always_inline void count_changes(const struct headers *want, struct scratch *own, const struct flow *flow,
+					  struct changes *to)
+{
+	__u64 differing = 0;
+
+	for (int i = 0; i < HEADER_WORDS; i++)
+		own->expected[i] = want->bytes[i];
+	for (int i = 0; i < MOST_WORDS && i < want->flow_words; i++)
+		*(__u32 *)at_byte(own->expected, want->word_at[i]) = flow->words[i];
+	for (int i = 0; i < MOST_CHECKSUMS && i < want->sums; i++)
+		*(__be16 *)at_byte(own->expected, want->sum_at[i]) = checksum_of(want, flow, i);
+	for (int i = 0; i < MOST_FIELDS && i < want->fields; i++) {
+		const struct field *field = &want->field[i];
+		__u32 word = field->word % HEADER_WORDS;
+		const __u64 *frame = &own->frame[word], *expected = &own->expected[word];
+
+		for (int part = 0; part < 3; part++)
+			differing |= (frame[part] ^ expected[part]) & field->masks[part];
+		if (!field->is_last)
+			continue;
+		if (differing)
+			__sync_fetch_and_add(&to->fields[i], 1);
+		differing = 0;
+	}
+}
