@@ -1,14 +1,21 @@
 // The test frames of one trial, written into live frames (generators/xdp/xdp_trial.py has the same `struct trial`).
 //
 // Each run has a frame of the kernel's to fill and send, or to give back. Frames come back from where they were sent,
-// maybe altered on the way: every header is written anew. The layout is that of generators/frames.py.
+// maybe altered on the way: every header is written anew. A template (model/frame_template.py) defines the layout.
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #define NS_PER_S 1000000000ULL
 #define MAGIC 0xbe9be955
-#define HEADERS 58
+// Of the headers up to the payload, so many words of 8 bytes are written into each frame: the shortest one has room for
+// them and for the payload behind. More are written in pairs, up to the payload.
+#define USUAL_WORDS 6
+#define MOST_WORDS 24
+#define PAYLOAD_BYTES 16
+// What differs between flows: words of 4 bytes, and checksums.
+#define FLOW_WORDS 12
+#define FLOW_SUMS 4
 // Reading the clock costs as much as sending: without a rate, so many frames (2 us) bear one time.
 #define CLOCK_EVERY 16
 // A frame that is given back goes through the lock by which the receiver gives back those it got: many a second would
@@ -17,10 +24,31 @@
 // A pause between two looks at the clock that is longer than this is a stall: the program did not run.
 #define PAUSE_NS 1000000ULL
 
+// The headers of all frames of one size. The live frame is as long as the longest frames of a mix.
+struct shape {
+	__u64 headers[MOST_WORDS];  // the first bytes of a frame of the first flow
+	__u64 shorter;              // bytes
+	__u32 checksums[FLOW_SUMS]; // the complement of each checksum that differs between flows, as in the frame
+};
+
+// What one flow has in its frames. Sums are added to the complements of checksums (RFC 1624, equation 3). Both are as in
+// the frame: one's complement sums do not depend on the byte order (RFC 1071, section 2).
+struct flow {
+	__u32 words[FLOW_WORDS];
+	__u32 sums[FLOW_SUMS];
+};
+
 // Times are CLOCK_MONOTONIC in ns; a fraction is one of a ns, in 1/2^32.
 struct trial {
 	// What is asked for.
-	__u64 headers[5];     // bytes 0-39 of a frame of the first flow: up to the UDP length
+	struct shape only;    // of all frames, if there are no `shapes`
+	__u64 payload_at;     // the byte at which pktgen's header begins
+	__u64 complement_at;  // the byte of what makes the sum of that header constant; 0: it is not constant
+	__u64 words;          // that differ between flows
+	__u64 sums;           // checksums that differ between flows
+	__u8 words_at[FLOW_WORDS];
+	__u8 sums_at[FLOW_SUMS];
+	__u16 zero_sums[FLOW_SUMS]; // what a checksum of 0 is written as
 	__u64 start_ns;       // when the first frame is due
 	__u64 end_ns;         // from when on nothing is sent
 	__u64 frames;
@@ -66,12 +94,7 @@ struct {
 	__type(value, struct trial);
 } trials SEC(".maps");
 
-// Frames of a mix have sizes, and so headers, of their own; the live frame is as long as the longest of them.
-struct shape {
-	__u64 headers[5];
-	__u64 shorter; // bytes
-};
-
+// By place in the genome of a mix.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1024);
@@ -79,12 +102,13 @@ struct {
 	__type(value, struct shape);
 } shapes SEC(".maps");
 
-// Both UDP ports of each flow, as in the frame.
+// The number of entries is set when the program is loaded.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 60000);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct flow);
 } flows SEC(".maps");
 
 struct {
@@ -117,37 +141,102 @@ static __always_inline __u64 stamp(struct trial *trial, __u64 now)
 	return (__u64)bpf_htonl(since * 274877907 >> 38) << 32 | bpf_htonl((__u32)trial->second);
 }
 
+// Write the headers up to the payload; returns 0 where the frame is too short for them.
+static __always_inline int write_headers(__u8 *data, __u8 *end, const struct trial *trial, const __u64 *headers)
+{
+	if (data + 8 * USUAL_WORDS > end)
+		return 0;
+#pragma unroll
+	for (int word = 0; word < USUAL_WORDS; word++)
+		*(__u64 *)(data + 8 * word) = headers[word];
+#pragma unroll
+	for (int word = USUAL_WORDS; word < MOST_WORDS; word += 2) {
+		if (8 * word >= trial->payload_at)
+			break;
+		if (data + 8 * word + 16 > end)
+			return 0;
+		*(__u64 *)(data + 8 * word) = headers[word];
+		*(__u64 *)(data + 8 * word + 8) = headers[word + 1];
+	}
+	return 1;
+}
+
+// Write pktgen's header, and its complement (RFC 7820, section 3.2).
+static __always_inline int write_payload(__u8 *data, __u8 *end, const struct trial *trial, __u64 stamp)
+{
+	__u8 *payload = data + (trial->payload_at & 0xff);
+	__u32 sequence = bpf_htonl((__u32)trial->sent);
+
+	if (payload + PAYLOAD_BYTES > end)
+		return 0;
+	*(__u32 *)payload = bpf_htonl(MAGIC);
+	*(__u32 *)(payload + 4) = sequence;
+	*(__u64 *)(payload + 8) = stamp;
+	if (trial->complement_at) {
+		__u8 *complement = data + (trial->complement_at & 0xff);
+		__u64 sum = (__u64)sequence + (__u32)stamp + (stamp >> 32);
+
+		if (complement + 2 > end)
+			return 0;
+		sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+		sum = (sum & 0xffff) + (sum >> 16);
+		*(__u16 *)complement = ~(sum + (sum >> 16));
+	}
+	return 1;
+}
+
+// Write what differs between flows.
+static __always_inline int write_flow(__u8 *data, __u8 *end, struct trial *trial, const __u32 *checksums)
+{
+	__u32 number = trial->flow;
+	const struct flow *flow = bpf_map_lookup_elem(&flows, &number);
+
+	if (!flow)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < FLOW_WORDS; i++) {
+		if (i >= trial->words)
+			break;
+		__u8 *at = data + trial->words_at[i];
+
+		if (at + 4 > end)
+			return 0;
+		*(__u32 *)at = flow->words[i];
+	}
+#pragma unroll
+	for (int i = 0; i < FLOW_SUMS; i++) {
+		if (i >= trial->sums)
+			break;
+		__u8 *at = data + trial->sums_at[i];
+		__u32 sum = checksums[i] + flow->sums[i];
+		__u16 checksum = ~((sum & 0xffff) + (sum >> 16));
+
+		if (at + 2 > end)
+			return 0;
+		*(__u16 *)at = checksum ? checksum : trial->zero_sums[i];
+	}
+	trial->flow = number + 1 < trial->flows ? number + 1 : 0;
+	return 1;
+}
+
 static __always_inline int send(struct xdp_md *frame, struct trial *trial, __u64 stamp)
 {
-	const __u64 *headers = trial->headers;
+	const struct shape *shape = &trial->only;
 
 	if (trial->shapes) {
 		__u32 place = trial->place;
-		const struct shape *shape = bpf_map_lookup_elem(&shapes, &place);
 
+		shape = bpf_map_lookup_elem(&shapes, &place);
 		if (!shape || (shape->shorter && bpf_xdp_adjust_tail(frame, -(int)shape->shorter)))
 			return XDP_ABORTED;
-		headers = shape->headers;
 		trial->place = place + 1 < trial->shapes ? place + 1 : 0;
 	}
-	__u8 *data = (void *)(long)frame->data;
+	__u8 *data = (void *)(long)frame->data, *end = (void *)(long)frame->data_end;
 
-	if (data + HEADERS > (__u8 *)(long)frame->data_end)
+	if (!write_headers(data, end, trial, shape->headers) || !write_payload(data, end, trial, stamp))
 		return XDP_ABORTED;
-	for (int word = 0; word < 5; word++)
-		*(__u64 *)(data + 8 * word) = headers[word];
-	*(__u16 *)(data + 40) = 0;  // no UDP checksum
-	*(__u32 *)(data + 42) = bpf_htonl(MAGIC);
-	*(__u32 *)(data + 46) = bpf_htonl((__u32)trial->sent);
-	*(__u64 *)(data + 50) = stamp;
-	if (trial->flows > 1) {
-		__u32 flow = trial->flow;
-		__u32 *ports = bpf_map_lookup_elem(&flows, &flow);
-
-		if (ports)
-			*(__u32 *)(data + 34) = *ports;
-		trial->flow = flow + 1 < trial->flows ? flow + 1 : 0;
-	}
+	if (trial->flows > 1 && !write_flow(data, end, trial, shape->checksums))
+		return XDP_ABORTED;
 	trial->sent++;
 	trial->held = 1;
 	return bpf_redirect_map(&leaves_by, 0, XDP_ABORTED);

@@ -4,16 +4,22 @@ import ctypes
 import time
 from sys import byteorder
 
+import numpy as np
+import numpy.typing as npt
+
+from netbench.errors import UsageError
 from netbench.generators.source_worker import at_once_s, catch_up_fps, pause_beyond_usual_ns
 from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.proc import SchedTimes
-from netbench.model.frame_template import FrameTemplate
+from netbench.model.frame_template import MOST_CHECKSUMS, MOST_HEADER_BYTES, MOST_WORDS, PAYLOAD_BYTES, FrameTemplate
 from netbench.model.traffic import Sent, Traffic
+from netbench.packets.flow_values import FlowBytes
 
 # A longer pause of the program is a stall (PAUSE_NS there), unless more than one in so many pauses is that long.
 _PAUSE_NS = 1_000_000
 _FEW_STALLS = 10
-_HEADER_BYTES = 40  # of a frame, before the program numbers and stamps it
+_NO_CHECKSUM = 0xFFFF  # replaces a UDP checksum of 0 (RFC 768)
+_FLOW_BYTES = 4 * (MOST_WORDS + MOST_CHECKSUMS)  # of `struct flow`
 _CLOCK_EVERY = 16  # frames between two readings of the clock, without a rate
 _FRACTION = 2**32  # the program's fractions of a ns
 # Batches are as small as the rate allows, as (highest frames/s, frames per batch). Returning a frame takes 0.1 µs.
@@ -27,11 +33,25 @@ _LONG_BYTES = 512
 _LONGEST_HOLD_NS = 1_000
 
 
+class Shape(ctypes.Structure):
+    """`struct shape` of the program: the headers of all frames of one size."""
+
+    _fields_ = (
+        ("headers", ctypes.c_uint8 * MOST_HEADER_BYTES),
+        ("shorter", ctypes.c_uint64),
+        ("checksums", ctypes.c_uint32 * MOST_CHECKSUMS),
+    )
+
+
 class Shared(ctypes.Structure):
     """`struct trial` of the program, which documents the fields; in shared memory."""
 
     _fields_ = (
-        ("headers", ctypes.c_uint8 * _HEADER_BYTES),
+        ("only", Shape),
+        *((name, ctypes.c_uint64) for name in ("payload_at", "complement_at", "words", "sums")),
+        ("words_at", ctypes.c_uint8 * MOST_WORDS),
+        ("sums_at", ctypes.c_uint8 * MOST_CHECKSUMS),
+        ("zero_sums", ctypes.c_uint16 * MOST_CHECKSUMS),
         *(
             (name, ctypes.c_uint64)
             for name in (
@@ -46,22 +66,49 @@ class Shared(ctypes.Structure):
     )
 
 
-def _shape(frame: bytes, shorter: int) -> bytes:
-    """Return `struct shape` of the program: the first bytes of a frame of a mix, and its difference to the largest."""
-    return frame[:_HEADER_BYTES] + shorter.to_bytes(8, byteorder)
+def flow_rows(flow_bytes: FlowBytes) -> npt.NDArray[np.uint32]:
+    """Return `struct flow` of the program for each flow: shape (flows, MOST_WORDS + MOST_CHECKSUMS)."""
+    words, sums = flow_bytes.words, flow_bytes.sums
+    rows = np.zeros((len(words), _FLOW_BYTES // 4), np.uint32)
+    rows[:, : words.shape[1]] = words
+    rows[:, MOST_WORDS : MOST_WORDS + sums.shape[1]] = sums.astype(">u2").view(np.uint16)
+    return rows
+
+
+def _shape(frame: bytes, shorter: int, sums_at: tuple[int, ...]) -> Shape:
+    """Return the shape of these frames of a trial, which are `shorter` bytes shorter than its live frame."""
+    shape = Shape(shorter=shorter)
+    headers = frame[:MOST_HEADER_BYTES]
+    shape.headers[: len(headers)] = headers
+    for number, at in enumerate(sums_at):
+        shape.checksums[number] = 0xFFFF ^ int.from_bytes(frame[at : at + 2], byteorder)
+    return shape
 
 
 class XdpTrial:
     """The frames of one trial. Times are CLOCK_MONOTONIC in ns."""
 
-    def __init__(self, traffic: Traffic, template: FrameTemplate, shared: Shared, spare: int = 0) -> None:
-        """`spare` bytes at the end of a live frame are never sent: the program cuts them off."""
+    def __init__(
+        self, traffic: Traffic, template: FrameTemplate, flow_bytes: FlowBytes, shared: Shared, spare: int = 0
+    ) -> None:
+        """`flow_bytes` are those of the template.
+
+        `spare` bytes at the end of a live frame are never sent: the program cuts them off.
+        """
+        if template.header_bytes > MOST_HEADER_BYTES:
+            raise UsageError(
+                f"headers of {template.header_bytes} bytes, with the first {PAYLOAD_BYTES} of the payload: the source xdp "
+                f"writes at most {MOST_HEADER_BYTES}; leave out a layer, or use `generator: afpacket`"
+            )
         genome = traffic.frame_size.genome
         largest = max(genome)
         self.frame = template.frames[largest] + bytes(spare)
         # Where all frames have the size of the live frame, no shapes are needed.
         sizes = genome if len(genome) > 1 or spare else ()
-        self.shapes = [_shape(template.frames[size], largest - size + spare) for size in sizes]
+        by_size = {
+            size: _shape(frame, largest - size + spare, flow_bytes.sums_at) for size, frame in template.frames.items()
+        }
+        self.shapes = [bytes(by_size[size]) for size in sizes]
         self.program = "unpaced" if traffic.fps is None else "paced"
         fps = traffic.highest_fps or float("inf")
         if traffic.catch_up is not None:
@@ -72,6 +119,13 @@ class XdpTrial:
         self._traffic, self._shared = traffic, shared
         ctypes.memset(ctypes.byref(shared), 0, ctypes.sizeof(shared))
         shared.done = 1  # until it begins
+        shared.only = by_size[largest]
+        shared.shapes = len(self.shapes)
+        shared.payload_at, shared.complement_at = template.payload_at, template.complement_at or 0
+        shared.flows = template.flows
+        shared.words, shared.sums = len(flow_bytes.words_at), len(flow_bytes.sums_at)
+        shared.words_at[: shared.words], shared.sums_at[: shared.sums] = flow_bytes.words_at, flow_bytes.sums_at
+        shared.zero_sums[: shared.sums] = [_NO_CHECKSUM if is_udp else 0 for is_udp in flow_bytes.udp_sums]
 
     def begin(self, at_ns: int) -> None:
         """Let the program send from `at_ns` on; a start time in the past becomes now, and counts as lateness."""
@@ -92,9 +146,6 @@ class XdpTrial:
                 shared.ahead_ns = max(shared.ahead_ns, round(at_once_s(highest_fps) * 1e9))
             shared.frames = traffic.frames
         shared.end_ns = self.start_ns + round(limit_s * 1e9)
-        shared.headers[:] = self.frame[:_HEADER_BYTES]
-        shared.flows = traffic.flows
-        shared.shapes = len(self.shapes)
         shared.batch = self.batch
         shared.hold_ns = _LONGEST_HOLD_NS if self.batch == _LARGEST_BATCH else 0
         clocks = read_clocks(SystemClock())

@@ -7,16 +7,19 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 
+import numpy as np
+
 from netbench.bpf.libbpf import BpfError, Loaded, attach_xdp, keep_dispatched, load, run_live
 from netbench.errors import MissingError
 from netbench.generators.source_worker import Worker, serve
 from netbench.generators.xdp.live_run import LiveRun, take_signals
-from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
+from netbench.generators.xdp.xdp_trial import Shared, XdpTrial, flow_rows
 from netbench.linux.cgroups import exhausts_limit
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.frame_size import FCS_BYTES
+from netbench.model.frame_template import FrameTemplate
 from netbench.model.traffic import Sent, Traffic
-from netbench.packets.flow_values import flow_bytes
+from netbench.packets.flow_values import FlowBytes, flow_bytes
 
 _HEADER_BYTES, _TAG_BYTES = 14, 4  # of Ethernet; a device accepts frames of its MTU plus both
 # In ns: how often the link is checked, which the program cannot see, and the program, after its scheduled end.
@@ -25,6 +28,33 @@ _POLL_NS = 500_000
 _STOP_S = 2.0
 
 _OTHERWISE = "or use `generator: auto`"
+
+
+class LoadedSource:
+    """The programs of the source in the kernel, with room for a number of flows, until close()."""
+
+    def __init__(self, flows: int) -> None:
+        """MissingError where they cannot be loaded."""
+        self._stack = ExitStack()
+        # A power of two, so that a few more flows need no other program.
+        self.loaded = self._stack.enter_context(load("source", {"flows": 1 << (flows - 1).bit_length()}))
+        with suppress(OSError, BpfError):  # without it, sending may begin late; the trial records that
+            keep_dispatched(map(self.loaded.program, ("paced", "unpaced")), self._stack)
+        self.shared = Shared.from_buffer(self.loaded.map("trials").memory())
+        self._rows = np.frombuffer(self.loaded.map("flows").memory(), np.uint32)
+
+    def has_room(self, flows: int) -> bool:
+        """Whether the map of the program has a row for each of so many flows."""
+        return self.loaded.map("flows").entries >= flows
+
+    def write_flows(self, found: FlowBytes) -> None:
+        """Write what differs between the flows of the next trial."""
+        rows = flow_rows(found)
+        self._rows[: rows.size] = rows.reshape(-1)
+
+    def close(self) -> None:
+        """Remove the programs and their maps from the kernel."""
+        self._stack.close()
 
 
 class XdpWorker(Worker):
@@ -38,12 +68,9 @@ class XdpWorker(Worker):
         take_signals()
         self._limited = exhausts_limit(os.getppid())  # this process's own /sys may lack control groups
         self._stack = ExitStack()
-        self._loaded = self._stack.enter_context(load("source"))
-        require_transmit(interface, self._loaded, self._stack, attach=attach == "1")
-        with suppress(OSError, BpfError):  # without it, sending may begin late; the trial records that
-            keep_dispatched(map(self._loaded.program, ("paced", "unpaced")), self._stack)
-        self._shared = Shared.from_buffer(self._loaded.map("trials").memory())
-        self._flows = (1, 0)
+        self._source = LoadedSource(1)
+        require_transmit(interface, self._source.loaded, self._stack, attach=attach == "1")
+        self._flows: tuple[FrameTemplate, FlowBytes] | None = None
         self._running: LiveRun | None = None
 
     def prepare(self, traffic: Traffic) -> None:
@@ -59,26 +86,24 @@ class XdpWorker(Worker):
             raise OSError(
                 f"{self._interface} has an MTU of {device.mtu}: frames of {largest} bytes do not fit, at most {most}"
             )
-        self._loaded.map("leaves_by").put(0, struct.pack("=I", device.index))
-        if traffic.flows > 1 and self._flows != (traffic.flows, traffic.seed):
-            ports = self._loaded.map("flows")
-            for flow, pair in enumerate(flow_bytes(self.template).words[:, 0]):
-                ports.put(flow, pair.tobytes())
-            self._flows = traffic.flows, traffic.seed
+        found = self._prepare_flows()
+        loaded = self._source.loaded
+        loaded.map("leaves_by").put(0, struct.pack("=I", device.index))
         # The kernel restores the length of a frame that the program has cut before it reuses the frame.
-        self._trial = XdpTrial(traffic, self.template, self._shared, spare=1 if device.alters_frames else 0)
+        spare = 1 if device.alters_frames else 0
+        self._trial = XdpTrial(traffic, self.template, found, self._source.shared, spare)
         for place, shape in enumerate(self._trial.shapes):
-            self._loaded.map("shapes").put(place, shape)
+            loaded.map("shapes").put(place, shape)
         try:
-            run_live(self._loaded.program(self._trial.program), self._trial.frame, 1)  # this run sends nothing
+            run_live(loaded.program(self._trial.program), self._trial.frame, 1)  # this run sends nothing
         except BpfError as error:
             size = f"frames of {largest} bytes (a live frame and what the kernel keeps with it fill a page)"
             raise OSError(f"{error}, for {size}") from error
 
     def send(self, at_monotonic_ns: int) -> Sent:
-        trial, shared = self._trial, self._shared
+        trial, shared = self._trial, self._source.shared
         trial.begin(at_monotonic_ns)
-        program = self._loaded.program(trial.program)
+        program = self._source.loaded.program(trial.program)
         frames, until = (program, trial.frame, trial.batch, lambda: shared.done != 0), trial.end_ns
         self._running = run = LiveRun(*frames, self._cpus, until, limited=self._limited, realtime=self.realtime)
         run.start()
@@ -98,6 +123,19 @@ class XdpWorker(Worker):
             ending.join(_STOP_S)
         # Otherwise the result is complete, and the kernel needs some more ms to end.
         return trial.result(reason, spent, next(iter(self._cpus), None))
+
+    def _prepare_flows(self) -> FlowBytes:
+        """Return what differs between the flows of the next trial, after it is written for the program."""
+        if self._flows is not None and self._flows[0] == self.template:
+            return self._flows[1]
+        found = flow_bytes(self.template)
+        if not self._source.has_room(self.template.flows):
+            smaller, self._source = self._source, LoadedSource(self.template.flows)
+            smaller.close()
+        if self.template.flows > 1:
+            self._source.write_flows(found)
+        self._flows = self.template, found
+        return found
 
     def _check_link(self) -> None:
         try:
