@@ -79,7 +79,7 @@ def expected_headers(
     """
     packet = packet_of(traffic)
     sent = sent_layers(packet, Addresses.of(traffic), own_fields or {})
-    arriving = arriving_layers(sent, at_uut, packet.expect)
+    arriving = arriving_layers(sent, packet, at_uut)
     sent_build = _Build(sent, traffic)
     build = _Build(arriving, traffic, sent_build)
     template = build.template(packet, sent, traffic.seed)

@@ -84,14 +84,15 @@ def sent_layers(packet: Packet, addresses: Addresses, own_fields: Mapping[FieldR
     return tuple(layers)
 
 
-def arriving_layers(sent: Layers, at_uut: Callable[[Layers], Layers] | None, expect: Layers | None) -> Layers:
+def arriving_layers(sent: Layers, packet: Packet, at_uut: Callable[[Layers], Layers] | None) -> Layers:
     """Return the layers that should arrive at the sink.
 
     They are those that the UUT makes of the sent ones. If the user describes them (`expect`), fields that this
     description leaves out are those of the same layer behind the UUT. Addresses of a header that only `expect` has are
-    free.
+    free, and so are fields that vary and that the UUT changes.
     """
-    forwarded = sent if at_uut is None else at_uut(sent)
+    expect = packet.expect
+    forwarded = sent if at_uut is None else _without_changed(at_uut(sent), sent, packet)
     if expect is None:
         return forwarded
     known = dict(zip(layer_ids(forwarded), forwarded, strict=True))
@@ -100,6 +101,22 @@ def arriving_layers(sent: Layers, at_uut: Callable[[Layers], Layers] | None, exp
         base = dict(known[name].fields) if name in known else _of_new_layer(expect, number)
         arriving.append(with_fields(layer, base | dict(layer.fields)))
     return tuple(arriving)
+
+
+def _without_changed(forwarded: Layers, sent: Layers, packet: Packet) -> Layers:
+    """Return the layers behind a UUT, with any value in the fields that vary and that it changes."""
+    before, varies = dict(zip(layer_ids(sent), sent, strict=True)), {field.ref for field in packet.vary}
+    seen: Counter[str] = Counter()
+    names = {}
+    for name, layer in before.items():
+        seen[layer.name] += 1
+        names[name] = {ref.field for ref in varies if (ref.layer, ref.occurrence) == (layer.name, seen[layer.name])}
+    found = []
+    for name, layer in zip(layer_ids(forwarded), forwarded, strict=True):
+        old = dict(before[name].fields) if name in before else {}
+        changed = {field for field in names.get(name, ()) if dict(layer.fields).get(field) != old.get(field)}
+        found.append(with_fields(layer, dict(layer.fields) | dict.fromkeys(changed, ANY)))
+    return tuple(found)
 
 
 def _of_new_layer(layers: Layers, number: int) -> dict[str, FieldValue | AnyValue]:

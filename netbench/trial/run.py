@@ -68,7 +68,8 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         with steps.step("load"):
             under_load = _start_loads(guests, loads, trouble)
         with steps.step("arm"):
-            receiving = Receiving(endpoints, traffic, recording, spec.index, started_ns, setup.realtime)
+            at_sink = {stream: change for guest in guests for stream, change in guest.active.ready.at_sink.items()}
+            receiving = Receiving(endpoints, traffic, recording, spec.index, started_ns, setup.realtime, at_sink)
             receiving.arm()
             unready = prepare(endpoints, traffic)
             learn(endpoints)

@@ -5,15 +5,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from netbench.errors import TestbedError
+from netbench.generators.base import Source
 from netbench.hosts.clock import Clock
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
+from netbench.model.frame_template import ExpectedHeaders
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
 from netbench.model.received import Received
 from netbench.model.selftest_record import Ceilings
 from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
+from netbench.packets.build import expected_headers
 from netbench.sinks.base import Incoming, shortage
 from netbench.trial.setup import ClockReader, Endpoints, TrialGuest, of_this_machine
+from netbench.uut.base import LayersChange
 
 # A start message can take longer than the measured round trip, so more time is reserved.
 _FAR_NS, _ROUND_TRIPS = 30_000_000, 4
@@ -96,11 +100,12 @@ class Recording:
         trial: str,
         from_ns: int = 0,
         sinks: int = 1,
+        headers: ExpectedHeaders | None = None,
     ) -> Incoming:
         """Return the frames that the sink of a stream is to receive in a trial; parameters are as in Incoming."""
         record = self.directory / f"trial-{trial}-{path.name}"
         held = self.reference_holds.fps(sinks, traffic.frame_size)
-        return Incoming(path, traffic, stamps, from_ns, record, self.keep, self.snap_length, sinks, held)
+        return Incoming(path, traffic, stamps, from_ns, record, self.keep, self.snap_length, sinks, held, headers)
 
 
 class Receiving:
@@ -117,8 +122,13 @@ class Receiving:
         trial: int,
         started_ns: int,
         realtime: ClockReader = of_this_machine,
+        at_sink: Mapping[str, LayersChange] | None = None,
     ) -> None:
-        """`traffic` is by stream; `trial` is the trial's index. TestbedError if the machine of a source is gone."""
+        """`traffic` is by stream; `trial` is the trial's index. TestbedError if the machine of a source is gone.
+
+        `at_sink` is what the UUTs make of the headers of described packets, by stream, as in Ready.
+        """
+        changes = at_sink or {}
         self._sinks = {ends.path.name: ends.sink for ends in endpoints}
         machines = dict.fromkeys(ends.path.source.machine for ends in endpoints)
         began_ns = {machine: _by_clock(realtime(machine), started_ns) for machine in machines}
@@ -130,6 +140,7 @@ class Receiving:
                 f"{trial:06}",
                 began_ns[ends.path.source.machine],
                 len(endpoints),
+                _headers_of(ends.source, traffic[name], changes.get(name)),
             )
             for name, ends in ((stream.path.name, stream) for stream in endpoints)
         }
@@ -158,6 +169,11 @@ class Receiving:
         if self._shortage:
             return Received(error=self._shortage, no_room=self._shortage)
         return self._sinks[stream].received(sent)
+
+
+def _headers_of(source: Source, traffic: Traffic, at_sink: LayersChange | None) -> ExpectedHeaders | None:
+    """Return the headers that should arrive at the sink; None for the plain packet, known by its addresses."""
+    return None if traffic.packet is None else expected_headers(traffic, at_sink, source.own_fields())
 
 
 def _by_clock(difference: ClockDifference | None, at_ns: int) -> int:

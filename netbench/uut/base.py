@@ -15,10 +15,14 @@ from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import Requirement
 from netbench.model.fields import percent_text
+from netbench.model.packet import Layer
 from netbench.model.paths import PREFIX, InterfaceRef, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.topology_specs import CpuShares
 from netbench.model.virtualisation import DurationEstimate, Supports, Virtualisation
+
+Layers = tuple[Layer, ...]
+LayersChange = Callable[[Layers], Layers]
 
 AT_ONCE = DurationEstimate()  # for UUTs that run already
 # Spanning tree may block a port for 50 s: until it has expired, listened and learned (IEEE 802.1D-1998, 8.10).
@@ -121,6 +125,9 @@ class Ready:
     is impossible. `facts` matter for reading its results: versions, how it is run. If its CPU is emulated, the fact
     `emulated` gives the reason. `points` count its frames between ingress and egress NIC, in the order of the path.
     Probes may take `probe_limit_s` to arrive on paths that netbench did not make; None where none ever arrives.
+
+    `at_sink` has, by stream, the function that returns the headers at the sink for the headers as sent; a stream that
+    is missing there keeps its headers. Values that the UUT chooses itself are ANY.
     """
 
     next_hop_macs: Mapping[str, str]
@@ -129,6 +136,7 @@ class Ready:
     facts: Mapping[str, str] = field(default_factory=dict)
     points: Points = field(default_factory=dict)
     probe_limit_s: float | None = PROBE_LIMIT_S
+    at_sink: Mapping[str, LayersChange] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
