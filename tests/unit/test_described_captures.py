@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pydantic import TypeAdapter
 
 from netbench.capture.capture_counts import ANY_NUMBER, STAMP_TOLERANCE_NS, CaptureCounts, Expected
 from netbench.capture.counting import analyze_capture
@@ -16,7 +17,10 @@ from netbench.capture.packet_decoder import header_bytes
 from netbench.errors import UsageError
 from netbench.model.frame_size import FrameSize
 from netbench.model.packet_counts import ChangedField
+from netbench.model.traffic import Sent
 from netbench.packets.build import scapy_classes
+from netbench.sinks import remote_capture_count
+from netbench.sinks.remote_capture_count import InCapture
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, cut, ethernet, pcap, pcapng
 from tests.unit.described_packets import PACKETS, Described
 from tests.unit.test_live_capture import hear
@@ -252,3 +256,17 @@ def test_the_expected_frames_travel_as_json() -> None:
         expected = expected_of(described, range(10))
         document = json.loads(json.dumps(expected.to_json()))
         assert Expected.from_json(document, MIX) == expected
+
+
+def test_another_host_counts_the_same(tmp_path: Path) -> None:
+    described = Described.of(PACKETS["tcp"], MIX)
+    sent, path = range(200), tmp_path / "c.pcap"
+    path.write_bytes(pcap(arrivals(described, sent, range(1, 14))))
+    times = START_NS + STAMP_TOLERANCE_NS, START_NS + 10**9
+    arguments = path, expected_of(described, sent), Sent(200, 0, 1.0, *times, 1, 0.0), described.traffic
+    here = remote_capture_count.count(*arguments)
+    request = json.loads(json.dumps(remote_capture_count.request(*arguments)))
+    there = json.loads(json.dumps(remote_capture_count.execute(request)))
+    assert TypeAdapter(InCapture).validate_python(there) == here
+    assert here.received.packet is not None
+    assert min(len(here.received.packet.changed), len(here.received.packet.groups[0].lossy)) > 1
