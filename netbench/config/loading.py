@@ -99,12 +99,12 @@ class Override:
 
     @classmethod
     def parse(cls, text: str) -> "Override":
-        """Parse `key=value`; the value is YAML, and `a,b` is a list. UsageError when it is neither."""
+        """Parse `key=value`; the value is YAML, and `a,b` is a list, but no packet. UsageError when it is neither."""
         key, equals, value = text.removeprefix(TOPOLOGY_PREFIX).partition("=")
         if not equals or not key.strip():
             raise UsageError(f"--set {text}: write it as key=value, for example repetitions=3")
         value = value.strip()
-        if "," in value and value[0] not in "[{'\"":
+        if "," in value and value[0] not in "[{'\"" and "(" not in value:
             value = f"[{value}]"
         document = parse_document(f"value: {value}\n", f"--set {text}")
         return cls(tuple(key.strip().split(".")), document.data["value"], text)

@@ -10,6 +10,9 @@ from netbench.errors import KeyedError
 from netbench.model.fields import FrameSizeField, Mebibytes, Name, Percent, ProfileLoadField, Seconds, as_kind, listed
 from netbench.model.frame_size import FrameSize
 from netbench.model.packet import Packet
+from netbench.model.packet_description import with_siblings
+from netbench.model.packet_fields import PacketsField, VaryField, packet_error
+from netbench.model.packet_notation import DescriptionError
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Off, Scenario, expanded
 from netbench.model.units import LoadKind
 
@@ -133,6 +136,14 @@ class Profile(BaseModel):
         tuple[FrameSizeField, ...], BeforeValidator(listed), AfterValidator(_distinct_sizes), Field(min_length=1)
     ]
     """Bytes with FCS: 64 to 1518, or up to 9234 if every link has an `mtu` for them; `imix`; frame mixes."""
+    packet: PacketsField = (None,)
+    """Headers of the frames: `Ether()/IPv6()/UDP()`, a shipped packet, a mapping of `headers` (or `trex`: its code),
+    `name`, `vary` and `expect`, `plain`, or a list of these. Default: `plain`, which is Ethernet, IPv4 and UDP."""
+    vary: VaryField = None
+    """Fields of the only `packet` that vary from frame to frame: `{IP.src: {from: 198.18.1.1, count: 250}}`."""
+    expect: str | None = None
+    """Headers of the only `packet` at the sink, where the UUT changes them; `any` is the value of a field that is not
+    compared. Default: as the UUT is configured to forward it."""
     loads: Annotated[tuple[ProfileLoadField, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     """Load of each source: 400Mbit/s (L1), 148809fps, 50% (of line rate), 50% of maximum (of the UUT), max."""
     streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
@@ -193,6 +204,18 @@ class Profile(BaseModel):
         return by_name[name] if name in by_name else Scenario(name=name, activity=always[name])
 
     @model_validator(mode="after")
+    def _describes_packets(self) -> "Profile":
+        try:
+            described = self.packets
+        except DescriptionError as error:
+            raise packet_error(error, str(error.path[0])) from error
+        if described and self.flows > 1:
+            raise KeyedError(
+                "flows", "are the UDP port pairs of the plain packet; write vary: {UDP.sport: {random: 1024-65535}}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _warms_up_for_a_part_only(self) -> "Profile":
         if self.warm_up is not None and self.warm_up >= self.duration:
             raise KeyedError(
@@ -226,14 +249,19 @@ class Profile(BaseModel):
         return self
 
     @property
+    def described_packets(self) -> tuple[Packet | None, ...]:
+        """The packets in their order, with all fields that vary; None is the plain one."""
+        return with_siblings(self.packet, self.vary, self.expect)
+
+    @property
     def packets(self) -> Mapping[str, Packet]:
         """The described packets, by name."""
-        return {}
+        return {packet.name: packet for packet in self.described_packets if packet}
 
     @property
     def packet_names(self) -> tuple[str, ...]:
         """The names of the packets in their order; empty is the plain one."""
-        return ("",)
+        return tuple(packet.name if packet else "" for packet in self.described_packets)
 
     @property
     def all_frame_sizes(self) -> tuple[FrameSize, ...]:

@@ -26,6 +26,7 @@ from netbench.model.fields import (
     percent_text,
 )
 from netbench.model.frame_size import MAX_MTU, USUAL_MTU
+from netbench.model.packet_fields import PacketField
 from netbench.model.paths import TURNED_ROUND, split_endpoint
 from netbench.model.suggestions import choices, did_you_mean
 from netbench.model.traffic import NapiPolicy, Receive
@@ -144,6 +145,9 @@ class StreamSpec(StrictModel):
     """NIC at which frames leave the UUT; left out for `external` and `esxi`."""
     sink: Endpoint
     """NIC that receives."""
+    packet: PacketField = None
+    """Headers of its frames in every trial, as in profiles; `vary` and `expect` are in its mapping. Default: those of
+    the trial."""
 
     @property
     def nics(self) -> tuple[str, ...]:

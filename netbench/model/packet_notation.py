@@ -1,0 +1,382 @@
+"""scapy's notation of packets: `Ether()/Dot1Q(vlan=100)/IPv6(tc=46)/UDP(dport=53)`, read without evaluating anything.
+
+Python's parser makes a syntax tree of the text. Only calls of known layers with named fields and literals are accepted,
+joined by `/`.
+"""
+
+import ast
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+
+from netbench.errors import KeyedError
+from netbench.model.fields import KeyPath
+from netbench.model.packet import ANY, AnyValue, FieldRef, FieldValue, Layer
+from netbench.model.packet_layers import (
+    ALIASES,
+    LARGEST_HEADERS,
+    LAYERS,
+    TCP_OPTIONS,
+    FieldSpec,
+    LayerSpec,
+    address_number,
+    address_text,
+    field_name,
+    header_bytes,
+    layer_name,
+    spec_of,
+)
+from netbench.model.suggestions import choices
+
+MAX_TEXT = 4096  # characters of a description
+_MAX_DEPTH = 40  # of brackets, or of literals
+_MOST_LAYERS = 32
+_MOST_OPTIONS = 40  # bytes: 15 words of header (RFC 791, section 3.1; RFC 9293, section 3.1) without the fixed 20 bytes
+_EXAMPLE = "write for example Ether()/IP()/UDP(dport=53)"
+_LITERALS = "write a number, text, bytes or a list of these"
+_WORDS: dict[type[ast.AST], str] = {
+    ast.Call: "a call",
+    ast.Attribute: "an attribute",
+    ast.Name: "a name",
+    ast.JoinedStr: "an f-string",
+    ast.Lambda: "a function",
+    ast.NamedExpr: "an assignment",
+    ast.ListComp: "a comprehension",
+    ast.SetComp: "a comprehension",
+    ast.DictComp: "a comprehension",
+    ast.GeneratorExp: "a comprehension",
+    ast.BinOp: "a computation",
+    ast.UnaryOp: "a computation",
+    ast.BoolOp: "a computation",
+    ast.Compare: "a comparison",
+    ast.IfExp: "a condition",
+    ast.Subscript: "an item",
+    ast.Starred: "an unpacked value",
+    ast.Dict: "a mapping",
+    ast.Set: "a set",
+}
+
+
+class DescriptionError(KeyedError):
+    """A description of a packet is wrong: at a layer, field or key, with which the message begins.
+
+    `path` are the keys from the description to the wrong value, where it is a mapping.
+    """
+
+    def __init__(self, key: str, message: str, path: KeyPath = ()) -> None:
+        super().__init__(key, message)
+        self.message, self.path = message, path
+
+    def below(self, *keys: str | int) -> "DescriptionError":
+        """Return the error of the description that has this one at these keys."""
+        return DescriptionError(self.key, self.message, (*keys, *self.path))
+
+
+def parse_layers(text: str, *, expected: bool = False) -> tuple[Layer, ...]:
+    """Return the layers that a text describes; DescriptionError with layer and field if it is wrong.
+
+    `expected` ones may have `any` as a value.
+    """
+    try:
+        expression = ast.Expression(parsed_expression(text, MAX_TEXT)).body
+        layers = tuple(layer_of(node, expected=expected) for node in divided(expression))
+    except RecursionError as error:
+        raise DescriptionError("packet", "is nested too deeply") from error
+    check_layers(layers)
+    return layers
+
+
+def parsed_expression(text: str, most: int) -> ast.expr:
+    """Return the syntax tree of an expression; DescriptionError if it is empty, too long or no expression."""
+    if not text.strip():
+        raise DescriptionError("packet", f"is empty; {_EXAMPLE}")
+    module = parsed_module(f"(\n{text}\n)", most)
+    if len(module.body) != 1 or not isinstance(module.body[0], ast.Expr):
+        raise DescriptionError("packet", f"is not one packet; {_EXAMPLE}")
+    return module.body[0].value
+
+
+def parsed_module(text: str, most: int) -> ast.Module:
+    """Return the syntax tree of a text; DescriptionError if it has more than `most` characters or is no Python."""
+    if len(text) > most:
+        raise DescriptionError("packet", f"is {len(text):,} characters long: at most {most:,} are read")
+    if "\0" in text:
+        raise DescriptionError("packet", "has a NUL character")
+    if _depth(text) > _MAX_DEPTH:
+        raise DescriptionError("packet", f"is nested too deeply: more than {_MAX_DEPTH} brackets")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in text
+            return ast.parse(text)
+    except SyntaxError as error:
+        raise DescriptionError("packet", f"is not in scapy's notation ({error.msg}); {_EXAMPLE}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise DescriptionError("packet", f"is not in scapy's notation; {_EXAMPLE}") from error
+
+
+def _depth(text: str) -> int:
+    """Return the depth of brackets, or the length of the longest run of signs, whichever is larger."""
+    depth = deepest = run = longest = 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        run = run + 1 if character in "-+~" else 0
+        deepest, longest = max(deepest, depth), max(longest, run)
+    return max(deepest, longest)
+
+
+def divided(node: ast.expr) -> list[ast.expr]:
+    """Return the operands of `/` from the left to the right; DescriptionError for too many."""
+    waiting, operands = [node], list[ast.expr]()
+    while waiting:
+        this = waiting.pop()
+        if isinstance(this, ast.BinOp) and isinstance(this.op, ast.Div):
+            waiting += [this.right, this.left]
+        else:
+            operands.append(this)
+        if len(operands) + len(waiting) > _MOST_LAYERS:
+            raise DescriptionError("packet", f"has more than {_MOST_LAYERS} layers")
+    return operands
+
+
+def layer_of(node: ast.expr, *, expected: bool = False) -> Layer:
+    """Return the layer that a call describes; DescriptionError for anything else."""
+    if isinstance(node, ast.Name) and layer_name(node.id) in LAYERS:
+        raise DescriptionError(node.id, f"has no parentheses; write {node.id}()")
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+        raise DescriptionError("payload", "cannot be described: pktgen's header follows the last layer; leave it out")
+    if not isinstance(node, ast.Call):
+        raise DescriptionError("packet", f"{_word(node)} is no layer; {_EXAMPLE}")
+    if not isinstance(node.func, ast.Name):
+        raise DescriptionError("packet", f"{_word(node.func)} is no layer; {_EXAMPLE}")
+    spec = layer_spec(node.func.id)
+    if node.args:
+        raise DescriptionError(spec.name, f"a value without the name of its field; fields are {_names(spec)}")
+    fields: dict[str, FieldValue | AnyValue] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise DescriptionError(spec.name, f"an unpacked mapping is no field; fields are {_names(spec)}")
+        field = field_spec(spec, keyword.arg)
+        title = f"{spec.name}.{field.name}"
+        if field.name in fields:
+            raise DescriptionError(title, "is given twice")
+        if expected and _is_any(keyword.value):
+            fields[field.name] = ANY
+        else:
+            fields[field.name] = checked_value(title, field, literal(title, keyword.value))
+    return Layer(spec.name, tuple(fields.items()))
+
+
+def layer_spec(name: str) -> LayerSpec:
+    """Return the description of a layer by one of its names; DescriptionError, with a suggestion, for others."""
+    if layer_name(name) not in LAYERS:
+        raise DescriptionError(name, f"no such layer; {choices(name, [*LAYERS, *ALIASES], 'layers')}")
+    return LAYERS[layer_name(name)]
+
+
+def field_spec(spec: LayerSpec, name: str) -> FieldSpec:
+    """Return the description of a layer's field by name; DescriptionError, with a suggestion, for others."""
+    field = spec.fields.get(field_name(spec.name, name))
+    if field is None:
+        raise DescriptionError(f"{spec.name}.{name}", f"no such field; {choices(name, spec.fields, 'fields')}")
+    return field
+
+
+def literal(title: str, node: ast.expr, depth: int = 0) -> FieldValue:
+    """Return the value of a literal; DescriptionError for anything that would have to be evaluated."""
+    if depth > _MAX_DEPTH:
+        raise DescriptionError(title, "is nested too deeply")
+    match node:
+        case ast.Constant(value=bool()):
+            pass
+        case ast.Constant(value=int() | str() | bytes() as value):
+            return value
+        case ast.Constant(value=None) if depth > 1:  # the value of a TCP option without one
+            return ()
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)) if not isinstance(value, bool):
+            return -value
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return tuple(literal(title, item, depth + 1) for item in items)
+    raise DescriptionError(title, f"{_word(node)} is no value; {_LITERALS}")
+
+
+def checked_value(title: str, field: FieldSpec, value: FieldValue) -> FieldValue:
+    """Return a value of a field, addresses in their usual form; DescriptionError if the field cannot have it."""
+    if field.use == "computed" and not (title == "UDP.chksum" and value == 0):
+        raise DescriptionError(title, "is computed; leave it out")
+    match field.kind:
+        case "MAC" | "IPv4" | "IPv6":
+            return address_text(field.kind, address_value(title, field, value))
+        case "bytes" if isinstance(value, bytes) and len(value) % 4 == 0:
+            return value
+        case "bytes":
+            raise DescriptionError(
+                title, f'{value!r} is not allowed: a multiple of 4 bytes, such as b"\\x01\\x01\\x01\\x00"'
+            )
+        case "IPv6 list":
+            return _addresses(title, value)
+        case "TCP options":
+            return _tcp_options(title, value)
+        case "flags" if isinstance(value, str):
+            return _flag_names(title, field, value)
+    return number_value(title, field, value)
+
+
+def number_value(title: str, field: FieldSpec, value: object) -> int:
+    """Return a number that a field can have; DescriptionError otherwise."""
+    if type(value) is not int:
+        raise DescriptionError(title, f"{value!r} is not allowed: a number, 0 to {field.largest}")
+    if field.allowed and value not in field.allowed:
+        only = " or ".join(map(str, field.allowed))
+        raise DescriptionError(title, f"{value} is not allowed: {only}{f'; {field.reason}' if field.reason else ''}")
+    if not 0 <= value <= field.largest:
+        raise DescriptionError(title, f"{value} is not allowed: 0 to {field.largest}")
+    return value
+
+
+def address_value(title: str, field: FieldSpec, value: object) -> int:
+    """Return an address as a number; DescriptionError if it is none of the field's kind."""
+    try:
+        if not isinstance(value, str):
+            raise ValueError(f"{value!r} is no text")
+        return address_number(field.kind, value)
+    except ValueError as error:
+        example = {"MAC": "02:00:00:00:00:01", "IPv4": "198.18.0.1", "IPv6": "2001:2::1"}[field.kind]
+        raise DescriptionError(title, f'{value!r} is no {field.kind} address; write for example "{example}"') from error
+
+
+def _flag_names(title: str, field: FieldSpec, text: str) -> str:
+    names = text.split("+") if any(len(name) > 1 for name in field.flags) else list(text)
+    for name in names:
+        if name not in field.flags:
+            raise DescriptionError(title, f"{text!r} is not allowed: {choices(name, field.flags, 'flags')}")
+    return text
+
+
+def _addresses(title: str, value: FieldValue) -> FieldValue:
+    if not isinstance(value, tuple) or not value:
+        raise DescriptionError(title, f'{value!r} is not allowed: a list of addresses, for example ["2001:2::1"]')
+    item = FieldSpec("address", 128, "IPv6")
+    return tuple(address_text("IPv6", address_value(title, item, address)) for address in value)
+
+
+def _tcp_options(title: str, value: FieldValue) -> FieldValue:
+    allowed = f'a list such as [("MSS", 1460), ("NOP", None)]; options are {", ".join(TCP_OPTIONS)}'
+    if not isinstance(value, tuple):
+        raise DescriptionError(title, f"{value!r} is not allowed: {allowed}")
+    for option in value:
+        match option:
+            case ("EOL" | "NOP" | "SAckOK", () | b"" | ""):
+                continue
+            case ("MSS", int() as number) if 0 <= number < 1 << 16:
+                continue
+            case ("WScale", int() as number) if 0 <= number < 1 << 8:
+                continue
+            case ("Timestamp", (int() as number, int() as echoed)) if (
+                min(number, echoed) >= 0 == max(number, echoed) >> 32
+            ):
+                continue
+        raise DescriptionError(title, f"{option!r} is not allowed: {allowed}")
+    pairs = (option for option in value if isinstance(option, tuple))
+    return tuple((name, b"" if number in ((), "") else number) for name, number in pairs)
+
+
+def check_layers(layers: Sequence[Layer]) -> None:
+    """Raise DescriptionError if these layers do not make a packet that can carry pktgen's header."""
+    if not layers or layers[0].name != "Ether":
+        first = layers[0].name if layers else "packet"
+        raise DescriptionError(first, "is not the first layer of a frame; begin with Ether()")
+    for ref, layer, following in zip(references(layers), layers, [*layers[1:], None], strict=True):
+        _check_next(ref, layer, following)
+        _check_dependent(ref, layer)
+    if (size := header_bytes(layers)) > LARGEST_HEADERS:
+        raise DescriptionError(
+            layers[-1].name,
+            f"ends {size} bytes behind the beginning of the frame: at most {LARGEST_HEADERS} are possible",
+        )
+    if not spec_of(layers[-1]).carries:
+        ending = [spec.name for spec in LAYERS.values() if spec.carries]
+        raise DescriptionError(
+            layers[-1].name, f"cannot be the last layer: pktgen's header follows one of {', '.join(ending)}"
+        )
+
+
+def references(layers: Sequence[Layer]) -> list[FieldRef]:
+    """Return a reference to each layer, with an empty field."""
+    seen: Counter[str] = Counter()
+    found = []
+    for layer in layers:
+        seen[layer.name] += 1
+        found.append(FieldRef(layer.name, "", seen[layer.name]))
+    return found
+
+
+def _check_next(ref: FieldRef, layer: Layer, following: Layer | None) -> None:
+    """Check the successor of a layer, and fields that announce it."""
+    spec, values = spec_of(layer), dict(layer.fields)
+    if following is not None and following.name not in spec.types:
+        possible = f"possible are {', '.join(spec.types)}" if spec.types else "it is the last layer"
+        raise DescriptionError(following.name, f"cannot follow {layer.name}; {possible}")
+    if layer.name == "MPLS" and following is not None and values.get("s") == int(following.name == "MPLS"):
+        raise DescriptionError(str(ref._replace(field="s")), "is 1 at the bottom of the stack only; leave it out")
+    for field in spec.fields.values():
+        value = values.get(field.name)
+        if field.use == "next" and isinstance(value, int) and following is not None:
+            types = spec.types[following.name]
+            if types and value not in types:
+                usual = " or ".join(map(hex, types))
+                title = str(ref._replace(field=field.name))
+                raise DescriptionError(title, f"{value:#x} does not announce {following.name}, {usual}; leave it out")
+
+
+def _check_dependent(ref: FieldRef, layer: Layer) -> None:
+    """Check fields that need other fields of their layer."""
+    spec, values = spec_of(layer), dict(layer.fields)
+    for name, value in layer.fields:
+        title, field = str(ref._replace(field=name)), spec.fields[name]
+        if field.needs and values.get(field.needs) != 1:
+            raise DescriptionError(title, f"is not in the header without {field.needs}=1; write that, too")
+        more_fragments = "MF" in value if isinstance(value, str) else value in (1, 3, 5, 7)
+        if (layer.name, name) == ("IP", "flags") and more_fragments:
+            raise DescriptionError(title, f"{value!r} is not allowed: fragments are not supported")
+    size = header_bytes([layer]) - spec.size
+    if layer.name in ("IP", "TCP") and size > _MOST_OPTIONS:
+        raise DescriptionError(
+            str(ref._replace(field="options")), f"{size} bytes: at most {_MOST_OPTIONS} are possible"
+        )
+
+
+def _is_any(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Name) and node.id == "any") or (isinstance(node, ast.Constant) and node.value == "any")
+
+
+def _names(spec: LayerSpec) -> str:
+    return ", ".join(spec.fields)
+
+
+def _word(node: ast.AST) -> str:
+    match node:
+        case ast.Name(id=name):
+            return f"the name {name[:40]}"
+        case ast.Constant(value=value):
+            text = repr(value)
+            return text if len(text) <= 40 else f"{text[:37]}…"
+    return _WORDS.get(type(node), "this")
+
+
+def layers_text(layers: Sequence[Layer]) -> str:
+    """Return layers in scapy's notation."""
+    return "/".join(f"{layer.name}({', '.join(map(_field_text, layer.fields))})" for layer in layers)
+
+
+def _field_text(field: tuple[str, FieldValue | AnyValue]) -> str:
+    name, value = field
+    return f"{name}={_literal_text(value)}"
+
+
+def _literal_text(value: FieldValue | AnyValue) -> str:
+    if isinstance(value, AnyValue):
+        return "any"
+    if not isinstance(value, tuple):
+        return repr(value)
+    items = (repr(item) if isinstance(item, tuple) else _literal_text(item) for item in value)
+    return f"[{', '.join(items)}]"

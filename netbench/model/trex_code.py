@@ -1,0 +1,312 @@
+"""Packet code of TRex as data: the packet and the commands of `STLPktBuilder`, found in pasted code by its syntax tree.
+
+Nothing is evaluated. Names stand for the literals, layers and commands that the code assigns to them. Of a whole
+profile of TRex, only functions with STLPktBuilder are read, for direction 0. The size of frames is netbench's.
+"""
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from netbench.model.packet_layers import LAYERS, layer_name
+from netbench.model.packet_notation import DescriptionError, parsed_module
+
+BUILDER = "STLPktBuilder"
+MAX_CODE = 1 << 16  # characters of pasted code
+_MAX_DEPTH = 40  # of names that stand for names
+_MODULES = re.compile(r"(trex_stl_lib|trex|scapy)(\.\w+)*|argparse")
+_SKIPPED_NAMES = ("parser", "args")  # tunables
+_DIRECTIONS = ("direction", "dir")
+_CALLED = re.compile(r"STL\w+|CTRex\w+|max|min|len|int|ord|range|IPOption|Raw|bind_layers")
+_BUILDER_ARGUMENTS = ("pkt", "pkt_buffer", "vm", "path_relative_to_profile", "build_raw", "remove_fcs")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An expression, and what the names in it stood for where it was written."""
+
+    node: ast.expr
+    names: Mapping[str, "Bound | FieldEngine"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldEngine:
+    """The commands of an `STLVM()`, in their order: name of the method, and the call."""
+
+    commands: tuple[tuple[str, Bound], ...] = ()
+
+
+Names = dict[str, Bound | FieldEngine]
+
+
+def packet_code(text: str) -> list[tuple[Bound, Bound | FieldEngine | None]]:
+    """Return the `pkt` and the `vm` of each STLPktBuilder in a text; DescriptionError if there is none."""
+    module = parsed_module(textwrap.dedent(text), MAX_CODE)
+    reader = _Reader()
+    try:
+        reader.statements(module.body, {}, is_module=True)
+    except RecursionError as error:
+        raise DescriptionError("trex", "is nested too deeply") from error
+    if not reader.builders:
+        raise DescriptionError(BUILDER, "is missing; paste code such as STLPktBuilder(pkt=Ether()/IP()/UDP())")
+    found = []
+    for bound in reader.builders:
+        arguments = call_arguments(BUILDER, bound, _BUILDER_ARGUMENTS)
+        if "pkt" not in arguments:
+            raise DescriptionError(BUILDER, "pkt is missing; paste code with pkt=Ether()/…")
+        found.append((arguments["pkt"], _engine(arguments.get("vm"))))
+    return found
+
+
+def _engine(vm: Bound | None) -> Bound | FieldEngine | None:
+    """Return the field engine that `vm=` stands for."""
+    if vm is None or (isinstance(vm.node, ast.Constant) and vm.node.value is None):
+        return None
+    if isinstance(vm.node, ast.Name) and isinstance(engine := vm.names.get(vm.node.id), FieldEngine):
+        return engine
+    found = resolved(vm)
+    return FieldEngine() if isinstance(found.node, ast.Call) and called(found.node) == "STLVM" else found
+
+
+def called(node: ast.Call) -> str:
+    """Return the name of the function that a call calls; empty for anything but a name."""
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def call_arguments(title: str, bound: Bound, names: Sequence[str]) -> dict[str, Bound]:
+    """Return the arguments of a call by name; `names` are those of positional ones."""
+    call = bound.node
+    assert isinstance(call, ast.Call)
+    if len(call.args) > len(names):
+        raise DescriptionError(title, f"{len(call.args)} values without names: at most {len(names)}")
+    found: dict[str, Bound] = {}
+    named = [(keyword.arg, keyword.value) for keyword in call.keywords]
+    for name, value in [*zip(names, call.args, strict=False), *named]:
+        if name is None or name not in names or isinstance(value, ast.Starred):
+            raise DescriptionError(
+                title, f"{name or 'an unpacked value'} is not supported; arguments are {', '.join(names)}"
+            )
+        if name in found:
+            raise DescriptionError(title, f"{name} is given twice")
+        found[name] = Bound(value, bound.names)
+    return found
+
+
+def resolved(bound: Bound) -> Bound:
+    """Return what an expression stands for: names and constant items are replaced by what the code assigns to them."""
+    for _ in range(_MAX_DEPTH):
+        node = bound.node
+        name = _name_of(node)
+        if name:
+            value = bound.names.get(name)
+            if value is None:
+                raise DescriptionError(name, "the code does not define it; write its value instead")
+            if isinstance(value, FieldEngine):
+                raise DescriptionError(name, "is a field engine, where a value is needed")
+            bound = value
+        elif isinstance(node, ast.Subscript):
+            bound = _item(node, resolved(Bound(node.value, bound.names)))
+        else:
+            return bound
+    raise DescriptionError("trex", "its names stand for each other")
+
+
+def _name_of(node: ast.expr) -> str:
+    """Return a name, or `self.NAME`; empty for any other expression."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            return f"self.{name}"
+    return ""
+
+
+def _item(node: ast.Subscript, container: Bound) -> Bound:
+    match container.node, node.slice:
+        case ast.Dict(keys=keys, values=values), ast.Constant(value=str() as wanted):
+            for key, value in zip(keys, values, strict=True):
+                if isinstance(key, ast.Constant) and key.value == wanted:
+                    return Bound(value, container.names)
+        case ((ast.List(elts=items) | ast.Tuple(elts=items)), ast.Constant(value=int() as index)):
+            if 0 <= index < len(items):
+                return Bound(items[index], container.names)
+    raise DescriptionError(ast.unparse(node)[:40], "is no item of a list or mapping that the code defines")
+
+
+class _Reader:
+    """Reads statements in their order, and collects the calls of STLPktBuilder."""
+
+    def __init__(self) -> None:
+        self.builders: list[Bound] = []
+        self._functions: set[str] = set()
+
+    def statements(self, body: Sequence[ast.stmt], names: Names, *, is_module: bool = False) -> None:
+        """Read statements; `names` is what names stand for, and changes."""
+        self._functions |= {one.name for one in body if isinstance(one, ast.FunctionDef)}
+        for statement in body:
+            self._statement(statement, names, is_module=is_module)
+
+    def _statement(self, statement: ast.stmt, names: Names, *, is_module: bool) -> None:
+        match statement:
+            case ast.ImportFrom(module=module) if is_module and _MODULES.fullmatch(module or ""):
+                pass
+            case ast.Import(names=modules) if is_module and all(_MODULES.fullmatch(one.name) for one in modules):
+                pass
+            case ast.Import(names=modules):
+                raise DescriptionError("trex", f"imports {modules[0].name[:40]}; paste only the code of the packet")
+            case ast.ImportFrom(module=module):
+                raise DescriptionError("trex", f"imports from {str(module)[:40]}; paste only the code of the packet")
+            case ast.ClassDef(body=body):
+                self._class(body, names)
+            case ast.FunctionDef(body=body) if _has_builder(statement):
+                self.statements(body, dict(names))
+            case ast.FunctionDef() | ast.Pass():
+                pass
+            case (
+                ast.Assign(targets=[ast.Name(id=name)])
+                | ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name))))
+            ) if name in _SKIPPED_NAMES:
+                pass
+            case ast.Assign(targets=[target], value=value):
+                self._check(value, names)
+                self._assign(target, value, names)
+            case ast.AugAssign(target=ast.Name(id=name), op=ast.Div(), value=value) if name in names:
+                self._check(value, names)
+                before = names[name]
+                assert isinstance(before, Bound)
+                joined = ast.BinOp(ast.Name(f"{name} before"), ast.Div(), value)
+                names[name] = Bound(joined, {**names, f"{name} before": before})
+            case ast.If(test=test, body=body, orelse=orelse) if (taken := _is_direction_0(test)) is not None:
+                self.statements(body if taken else orelse, names)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) as call) if (
+                name in names and isinstance(engine := names[name], FieldEngine)
+            ):
+                self._check(call, names)
+                names[name] = FieldEngine((*engine.commands, (method, Bound(call, dict(names)))))
+            case ast.Expr(value=value) | ast.Return(value=ast.expr() as value):
+                self._check(value, names)
+            case _:
+                kind = type(statement).__name__.lower()
+                raise DescriptionError(
+                    "trex", f"line {statement.lineno}: {kind} is not supported; paste only the packet"
+                )
+
+    def _class(self, body: Sequence[ast.stmt], names: Names) -> None:
+        """Read the methods of a class with STLPktBuilder; others only for what they assign to `self`."""
+        if not any(map(_has_builder, body)):
+            return
+        inside: Names = dict(names)
+        for statement in body:
+            if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
+                for inner in statement.body:
+                    match inner:
+                        case ast.Assign(targets=[ast.Attribute() as target], value=value):
+                            self._assign(target, value, inside)
+            elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                self._assign(statement.targets[0], statement.value, inside)
+                inside[f"self.{statement.targets[0].id}"] = inside[statement.targets[0].id]
+        self.statements([one for one in body if isinstance(one, ast.FunctionDef)], inside)
+
+    def _assign(self, target: ast.expr, value: ast.expr, names: Names) -> None:
+        match target, value:
+            case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
+                before = dict(names)
+                for one, bound in zip(targets, values, strict=True):
+                    if name := _name_of(one):
+                        names[name] = Bound(bound, before)
+            case _, ast.Call() if called(value) == "STLVM" and _name_of(target):
+                names[_name_of(target)] = FieldEngine()
+            case _ if name := _name_of(target):
+                names[name] = Bound(value, dict(names))
+
+    def _check(self, expression: ast.expr, names: Names) -> None:
+        """Note the calls of STLPktBuilder in an expression; DescriptionError for calls that no packet code has."""
+        for node in ast.walk(expression):
+            if isinstance(node, ast.Call):
+                name = called(node)
+                if name == BUILDER:
+                    self.builders.append(Bound(node, dict(names)))
+                elif name and not self._is_known(name):
+                    self._refuse(name)
+                elif not name and not self._is_method(node.func, names):
+                    self._refuse(ast.unparse(node.func)[:40])
+            elif isinstance(node, ast.Lambda | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom):
+                self._refuse(ast.unparse(node)[:40])
+
+    def _is_known(self, name: str) -> bool:
+        return (
+            layer_name(name) in LAYERS or bool(_CALLED.fullmatch(name)) or name in self._functions or name[:1].isupper()
+        )
+
+    def _is_method(self, function: ast.expr, names: Names) -> bool:
+        """Return whether a call is one of a method of what the code defines."""
+        while isinstance(function, ast.Attribute):
+            function = function.value
+        return (
+            isinstance(function, ast.Constant)
+            or (isinstance(function, ast.Name) and (function.id == "self" or function.id in names))
+            or (isinstance(function, ast.Call) and called(function).startswith("STL"))
+        )
+
+    def _refuse(self, text: str) -> None:
+        raise DescriptionError(text, "is not supported in TRex packet code; nothing is evaluated, write its value")
+
+
+def _has_builder(statement: ast.AST) -> bool:
+    return any(isinstance(node, ast.Call) and called(node) == BUILDER for node in ast.walk(statement))
+
+
+def _is_direction_0(test: ast.expr) -> bool | None:
+    """Return whether a condition holds for direction 0; None if it is about something else."""
+    match test:
+        case ast.Name(id=name) if name in _DIRECTIONS:
+            return False
+        case ast.Compare(left=ast.Name(id=name), ops=[ast.Eq()], comparators=[ast.Constant(value=int() as value)]) if (
+            name in _DIRECTIONS
+        ):
+            return value == 0
+    return None
+
+
+def operands(bound: Bound) -> Iterator[Bound]:
+    """Yield the operands of `/` in an expression from the left to the right, with names replaced."""
+    waiting = [bound]
+    for _ in range(1000):
+        if not waiting:
+            return
+        this = waiting.pop()
+        if isinstance(this.node, ast.BinOp) and isinstance(this.node.op, ast.Div):
+            waiting += [Bound(this.node.right, this.names), Bound(this.node.left, this.names)]
+        elif isinstance(this.node, ast.Name | ast.Attribute | ast.Subscript):
+            waiting.append(resolved(this))
+        else:
+            yield this
+    raise DescriptionError("packet", "has too many layers")
+
+
+def is_payload(bound: Bound) -> bool:
+    """Return whether an expression is text of some length, in whose place netbench sends pktgen's header."""
+    match bound.node:
+        case ast.Constant(value=str() | bytes()):
+            return True
+        case ast.BinOp(op=ast.Mult() | ast.Add(), left=left, right=right):
+            return any(isinstance(side, ast.Constant) and isinstance(side.value, str | bytes) for side in (left, right))
+        case ast.Call() as call:
+            name = called(call)
+            return name == "Raw" or name.islower()  # a function of the code that returns text
+    return False
+
+
+def with_literals(bound: Bound) -> ast.expr:
+    """Return an expression with all names replaced by the literals that they stand for."""
+    node = bound.node
+    match node:
+        case ast.Name() | ast.Attribute() | ast.Subscript():
+            return with_literals(resolved(bound))
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return ast.List([with_literals(Bound(item, bound.names)) for item in items])
+        case ast.Call(args=[ast.Constant(value=bytes()) as option]) if called(node) == "IPOption":
+            return option
+    return node
