@@ -41,7 +41,13 @@ from netbench.plan.schedule import Costs, Schedule, VmCosts, refuse_wrong_trial
 from netbench.plan.schedule_factory import held_steady, make_schedule
 from netbench.plan.selection import choose
 from netbench.plan.warm_up import expected_number
-from netbench.plan.warnings import ceiling_unknown_on, expected_warnings, refused_loads, selftest_warnings
+from netbench.plan.warnings import (
+    ceiling_unknown_on,
+    expected_warnings,
+    refused_loads,
+    refused_packet_warnings,
+    selftest_warnings,
+)
 from netbench.results.atomic import remove_temporary_files
 from netbench.results.directory import EventLog, ResultDirectory, attempts_without_result
 from netbench.results.manifest import (
@@ -360,6 +366,7 @@ def _measure_missing(request: CampaignRequest, testbeds: Testbeds, testbed: Test
     record.keep_others(testbed.others())
     selftest, of_host = SELFTEST.of(record.manifest), host_warnings(record.manifest["before"], None)
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
+    store.keep_warnings(refused_packet_warnings(schedule.plan.refused))
     store.keep_warnings(schedule.remarks)
     store.keep_warnings(of_host)
     store.keep_warnings(selftest_warnings(selftest, topology, profile))

@@ -13,6 +13,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Stamps, Traffic
 from netbench.model.trial import TrialSpec
 from netbench.plan.warm_up import MOST
+from netbench.plan.warnings import refused_packet_warnings
 from netbench.report.formats import count
 from netbench.testbed.bring_up import base_changes, cable_ends, host_identities, usual_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans
@@ -94,6 +95,7 @@ def _trials(request: CampaignRequest) -> Iterator[str]:
         yield from (f"  {load}" for load in replayed.loads)
     for mix in (size for size in request.profile.frame_sizes if size.is_mix):
         yield f"# frames of {mix.summary}; {mix.in_letters}"
+    yield from _packets(request)
     trials, announced = request.schedule.planned, request.schedule.announced
     for sources, frame_size in request.schedule.needed_ceilings:
         many = "1 source" if sources == 1 else f"{sources} sources"
@@ -110,6 +112,17 @@ def _trials(request: CampaignRequest) -> Iterator[str]:
     if expected_s is not None:
         about = "" if request.schedule.trials is not None else ", about"
         yield f"# expected total time{about}: {_clock(expected_s)} ({expected_s:.0f} s)"
+
+
+def _packets(request: CampaignRequest) -> Iterator[str]:
+    """Yield the described packets of the profile and of streams: layers, flows, varying fields."""
+    for name, packet in request.profile.packets.items():
+        yield f"# packet {name}: {packet.summary}"
+    for path in request.resolved.in_use:
+        if path.packet is not None:
+            yield f"# packet of stream {path.name}, {path.packet.name}: {path.packet.summary}"
+    for warning in refused_packet_warnings(request.schedule.plan.refused):
+        yield f"# {warning.text}"
 
 
 def _in_order(request: CampaignRequest, trials: Sequence[TrialSpec]) -> Iterator[str]:

@@ -112,6 +112,19 @@ class Packet:
         return min(self.combinations, MAX_FLOWS)
 
     @property
+    def headers(self) -> str:
+        """The names of its layers, the outermost first: `Ether/Dot1Q/IP/UDP`."""
+        return "/".join(layer.name for layer in self.layers)
+
+    @property
+    def summary(self) -> str:
+        """The packet in one line: `Ether/Dot1Q/IP/UDP, 1,000 flows by UDP.sport`."""
+        many = f"{self.flows:,} flow{'' if self.flows == 1 else 's'}"
+        return f"{self.headers}, {many}" + (
+            f" by {', '.join(str(field.ref) for field in self.vary)}" if self.vary else ""
+        )
+
+    @property
     def vlan_ids(self) -> tuple[int, ...]:
         """The VLAN ids of its tags, the outermost first; empty without tags, or if an id varies."""
         if any(field.ref.layer in _TAGS and field.ref.field == "vlan" for field in self.vary):

@@ -22,8 +22,7 @@ class SentPacket(NamedTuple):
     @classmethod
     def of(cls, packet: Packet) -> Self:
         """Return what results have of a packet."""
-        headers = "/".join(layer.name for layer in packet.layers)
-        return cls(packet.name, ".".join(map(str, packet.vlan_ids)), packet.flows, headers)
+        return cls(packet.name, ".".join(map(str, packet.vlan_ids)), packet.flows, packet.headers)
 
 
 PLAIN_HEADERS = "Ether/IP/UDP"  # of frames without a described packet

@@ -1,6 +1,7 @@
 """The plan of a measurement: frame sizes, loads, repetitions, times and conditions of a valid trial."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -264,8 +265,12 @@ class Profile(BaseModel):
 
     @property
     def all_frame_sizes(self) -> tuple[FrameSize, ...]:
-        """All frames to measure with: each size or mix with each packet, packet by packet in their order."""
-        return tuple(size.with_packet(name) for name in self.packet_names for size in self.frame_sizes)
+        """All frames to measure with: each size or mix with each packet, packet by packet in their order.
+
+        Sizes that name a packet already, as those of a calibration, keep it.
+        """
+        pairs = product(self.packet_names, self.frame_sizes)
+        return tuple(dict.fromkeys(size.with_packet(size.packet or name) for name, size in pairs))
 
     @property
     def warm_up_s(self) -> float:

@@ -35,6 +35,7 @@ def _path(topology: Topology, stream: StreamSpec, number: int) -> StreamPath:
         mtu=min(hop.mtu_bytes for hop in topology.links_of(stream)),
         reverse_of=_reverse_of(topology, stream),
         has_reverse=any(stream.reverse or candidate.reverse == stream.name for candidate in topology.streams),
+        packet=stream.packet,
     )
 
 

@@ -18,7 +18,7 @@ def noise_trial(following: TrialSpec, profile: Profile) -> TrialSpec:
 
     Thus the speed of the host decides the throughput, not the clock of the source.
     """
-    size = min(profile.all_frame_sizes)
+    size = min(profile.frame_sizes).with_packet(following.frame_size.packet)  # a packet that its UUT forwards
     seconds = min(_TRIAL_S, profile.duration)
     traffic = replace(following.frames, size=size, load=Load(LoadKind.MAX))
     victim = replace(

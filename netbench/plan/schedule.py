@@ -97,7 +97,11 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class CampaignPlan:
-    """The plan of a campaign: these UUTs, by name, in these scenarios of a profile."""
+    """The plan of a campaign: these UUTs, by name, in these scenarios of a profile.
+
+    `refused` is why a UUT cannot forward a packet, by UUT and name of the packet; empty: the plain one. There are no
+    trials of these.
+    """
 
     topology: Topology
     profile: Profile
@@ -105,6 +109,11 @@ class CampaignPlan:
     scenarios: tuple[Scenario, ...]
     costs: Costs = field(default_factory=Costs)
     finds_maximum: bool = False  # and nothing else, as in TrialSpec
+    refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def forwards(self, uut: str, frame_size: FrameSize) -> bool:
+        """Return whether a UUT can forward frames with this packet."""
+        return (uut, frame_size.packet) not in self.refused
 
     @property
     def streams(self) -> tuple[str, ...]:

@@ -299,8 +299,12 @@ def _planned(plan: CampaignPlan) -> Iterator[TrialSpec]:
             (uut, phase, [entry for _, _, measured in same for entry in measured])
             for (uut, phase), same in groupby(boots, key=lambda boot: boot[:2])
         )
+    possible = (
+        (uut, phase, [entry for entry in measured if plan.forwards(uut, entry[0].frame_size)])
+        for uut, phase, measured in boots
+    )
     index = 0
-    for boot, (uut, phase, measured) in enumerate(boots, start=1):
+    for boot, (uut, phase, measured) in enumerate((planned for planned in possible if planned[2]), start=1):
         for cell, repetition in measured:
             yield plan.trial(
                 uut,

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 
 from netbench.model.profile import KindSpec, Profile, SinkSpec
@@ -139,6 +139,17 @@ def _expected(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple
             f"{profile.repetitions} repetition{'s' * (profile.repetitions > 1)}: intervals are wide or unknown; "
             "for a publication use 9 (--set repetitions=9).",
         )
+
+
+def refused_packet_warnings(refused: Mapping[tuple[str, str], str]) -> list[CampaignWarning]:
+    """Return a warning for each packet that a UUT cannot forward; `refused` is as in CampaignPlan."""
+    return [
+        CampaignWarning(
+            WarningKind.PACKET_REFUSED,
+            f"UUT {uut} is not measured with {f'the packet {packet}' if packet else 'plain frames'}: {why}",
+        )
+        for (uut, packet), why in refused.items()
+    ]
 
 
 def refused_loads(topology: Topology, profile: Profile) -> str:

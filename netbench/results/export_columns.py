@@ -27,7 +27,7 @@ from netbench.statistics.totals import LOAD, Mbps, cpu_of_victim, observed_s
 Cell = str | int | float | None
 Details = list[dict[str, str | int]]  # of JSON documents, which have no table's columns
 CellType = type[str] | type[int] | type[float]
-Row = dict[str, Cell | Details]
+Row = dict[str, Cell]
 Source = TypeVar("Source")
 _ROLES: tuple[Role, ...] = ("source", "ingress", "uut", "sink")
 
@@ -156,7 +156,7 @@ def _rows(
 ) -> Iterator[Row]:
     """Yield the rows of a trial; `of_victim` are fields of StreamOfTrial for the victim's streams only."""
     for stream in _streams(trial, of_victim, of_all):
-        more = {name: of(stream.packet_counts) for name, of in DETAILS.items()} if details else {}
+        more: dict[str, Any] = {name: of(stream.packet_counts) for name, of in DETAILS.items()} if details else {}
         yield {**_row(STREAM_COLUMNS, stream), **more}
 
 

@@ -17,6 +17,7 @@ from netbench.linux.changes import AddRunDirectory, KeepPort, MachineState
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.counters.iproute_counters import refresh_driver_counters_on
 from netbench.linux.counters.netlink_counters import refresh_driver_counters
+from netbench.linux.flow_facts import flow_facts
 from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurement, lock_testbed, measuring, when_alone
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
@@ -245,7 +246,20 @@ class Testbed:
         If the machine is a VM, its accelerator is `vm_accelerator` and `vm_emulated`: a guest on it has its own.
         """
         of_machine = {_OF_VM.get(fact, fact): value for fact, value in self._uut_machine.facts.items()}
-        return {**of_machine, **active.ready.facts}
+        return {**of_machine, **self._flow_facts(active), **active.ready.facts}
+
+    def _flow_facts(self, active: ActiveGuest) -> dict[str, str]:
+        """Return the facts on which the throughput of many flows depends; none if each stream has one flow."""
+        paths = [path for path in self._in_use if path.name in active.ready.next_hop_macs]
+        own = [path.packet.flows for path in paths if path.packet]
+        if max((self._profile.flows, *own, *(packet.flows for packet in self._profile.packets.values()))) == 1:
+            return {}
+        nics = [nic for path in paths for nic in (path.ingress, path.egress) if nic]
+        if not nics:
+            return {}
+        places = [nic.place for nic in nics if nic.netns == nics[0].netns and nic.machine == nics[0].machine]
+        host = self._machines[nics[0].machine].host(nics[0].netns)
+        return flow_facts(host, list(dict.fromkeys(place.interface for place in places)))
 
     def receiving_facts(self, uut: str) -> dict[str, str]:
         """The scheduling policy of the threads that receive for a UUT, where it is not Linux's default."""

@@ -14,7 +14,6 @@ from netbench.statistics.intervals import statement
 from netbench.statistics.packets import FlowPoint, FlowScaling, PacketCost, flow_scaling, packet_costs
 
 _HIGHEST = 150  # percent: the upper end of an interval that stretches an axis
-_DASHES = ("", "dash", "dot", "dashdot", "longdash")
 _BESIDE = 1.5  # the ratio by which an axis of flows is longer than its marks
 
 
@@ -83,13 +82,12 @@ def flows_chart(scaling: Sequence[FlowScaling], styles: Mapping[str, Style]) -> 
         key_of=lambda of: of.first.frame_size.without_packet,
         uut_of=lambda of: of.first.uut,
     )
-    headers = list(dict.fromkeys(of.headers for of in scaling))
+    dashes = panels.dashes(list(dict.fromkeys(of.headers for of in scaling)))
     for size, uut, of_uut in panels.cells:
         for of in of_uut:
-            place = headers.index(of.headers)
             marks = [mark for point in of.points if (mark := _flow_mark(point, of.headers))]
-            name = f"{styles[uut].label}, {of.headers}" if len(headers) > 1 else ""
-            panels.line(size, uut, marks, dash=_DASHES[place % len(_DASHES)], name=name)
+            name = f"{styles[uut].label}, {of.headers}" if len(dashes) > 1 else ""
+            panels.line(size, uut, marks, dash=dashes[of.headers], name=name)
     every = [point.flows for of in scaling for point in of.points]
     for size in panels.panels:
         panels.scale(size, x=[min(every) / _BESIDE, max(every) * _BESIDE])

@@ -21,6 +21,7 @@ Item = TypeVar("Item")
 THROUGHPUT = "Throughput [Mbit/s, L1]"
 OFFERED = "Offered load [Mbit/s, L1]"
 LOSS = "Loss [% of offered frames]"
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _HEADROOM = 1.05
 _WIDE = 20  # from this ratio of largest to smallest on, an axis is logarithmic until a reader switches it
 
@@ -163,6 +164,15 @@ class Panels(Generic[Key, Item]):
         if any(mark.ringed for mark in marks):
             small = MarkerStyle(GREY, size=SMALLEST_MARKER)
             self.in_legend("saturated: less offered than intended", small, Form.POINTS, ringed=True)
+
+    def dashes(self, kinds: Sequence[str]) -> dict[str, str]:
+        """The dash for each kind of line of a UUT, in the legend; empty, which is the UUT's own, for a single kind."""
+        if len(kinds) == 1:
+            return {kinds[0]: ""}
+        by_kind = {kind: _DASHES[place % len(_DASHES)] for place, kind in enumerate(kinds)}
+        for kind, dash in by_kind.items():
+            self.in_legend(kind, MarkerStyle(GREY, symbol="", dash=dash), Form.LINE)
+        return by_kind
 
     def points(self, key: Key, uut: str, marks: Sequence[Mark], style: MarkerStyle | None = None) -> None:
         """Marks of a UUT without lines between them."""

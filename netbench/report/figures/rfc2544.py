@@ -11,13 +11,17 @@ from netbench.report.formats import kfps, percent
 from netbench.report.model import ReportModel
 from netbench.report.styles import Style
 from netbench.report.tables.searches import TestRow, by_streams, tested
+from netbench.statistics.groups import grouped
 
 _CURVE_STEP = 16  # bytes
 _FAR_APART = 20  # from this ratio of the theoretical rate to the throughput on, the axis is logarithmic
 
 
 def throughput_by_size_chart(rows: Sequence[TestRow], styles: Mapping[str, Style]) -> Chart:
-    """The theoretical rate of the link and the throughput of each UUT by frame size, as section 26.1 requires."""
+    """The theoretical rate of the link and the throughput by frame size, as section 26.1 requires.
+
+    Each UUT has a line for each packet.
+    """
     by_size = sorted(rows, key=lambda row: row[0].frame_size)
     panels = Panels(by_size, styles, "Frame size [bytes]", "Throughput [kfps]", key_of=lambda _: "", uut_of=_uut_of)
     # Also between the measured sizes, because the rate falls in a curve.
@@ -25,8 +29,12 @@ def throughput_by_size_chart(rows: Sequence[TestRow], styles: Mapping[str, Style
     link_bps = by_size[0][1].line_rate_fps * l1_bits(measured[0])
     sizes = sorted({*range(int(measured[0]), int(measured[-1]), _CURVE_STEP), *measured})
     line_rates = {size: line_rate_fps(link_bps, size) / 1000 for size in sizes}
+    dashes = panels.dashes(list(dict.fromkeys(_packet(search) for search, _ in by_size)))
     for key, uut, of_uut in panels.cells:
-        panels.line(key, uut, [_mark(search) for search, _ in of_uut if search.lower_fps is not None])
+        for packet, same in grouped(of_uut, lambda row: _packet(row[0])).items():
+            marks = [_mark(search) for search, _ in same if search.lower_fps is not None]
+            name = f"{styles[uut].label}, {packet}" if len(dashes) > 1 else ""
+            panels.line(key, uut, marks, dash=dashes[packet], name=name)
     panels.guide("", Guide(tuple(line_rates.items()), "theoretical rate of the link"))
     throughputs = [(search.lower_fps or 0.0) / 1000 for search, _ in rows]
     most = max(tests.line_rate_fps for _, tests in rows) / 1000
@@ -39,11 +47,20 @@ def throughput_by_size_chart(rows: Sequence[TestRow], styles: Mapping[str, Style
     return panels.finished()
 
 
+def _packet(search: SearchResult) -> str:
+    return search.frame_size.packet or "plain"
+
+
 def _mark(search: SearchResult) -> Mark:
     fps = search.lower_fps or 0.0
     bound = "≥ " if search.state is SearchState.AT_LEAST else ""
     hover = f"{bound}{kfps(fps)} kfps at {search.frame_size.text(' bytes')}"
-    numbers: Numbers = {"uut": search.uut, "frame_size": f"{search.frame_size:,}", "throughput_fps": fps}
+    numbers: Numbers = {
+        "uut": search.uut,
+        "frame_size": f"{search.frame_size.without_packet:,}",
+        "packet": search.frame_size.packet or None,
+        "throughput_fps": fps,
+    }
     return Mark(search.frame_size.mean_bytes, fps / 1000, hover, numbers)
 
 
@@ -62,8 +79,8 @@ def _losses(search: SearchResult, tests: Rfc2544Tests) -> Iterator[Mark]:
     for at in reversed(tests.losses):
         if (loss := at.loss_ratio) is not None:
             hover = f"{search.uut}: {percent(loss)} lost of {kfps(at.offered_fps)} kfps"
-            size = f"{search.frame_size:,}"
-            numbers: Numbers = {"uut": search.uut, "frame_size": size, "share": at.share, "loss_ratio": loss}
+            size, packet = f"{search.frame_size.without_packet:,}", search.frame_size.packet or None
+            numbers = {"uut": search.uut, "frame_size": size, "packet": packet, "share": at.share, "loss_ratio": loss}
             yield Mark(100 * at.share, 100 * loss, hover, numbers)
 
 

@@ -1,0 +1,119 @@
+"""Described packets in plans: all frames of a profile, their trials, calibrations, searches, and refused ones."""
+
+from dataclasses import replace
+
+import pytest
+
+from netbench.model.frame_size import FrameSize
+from netbench.model.profile import MaximaSpec, Profile
+from netbench.plan.calibration import calibration_plan
+from netbench.plan.noise_trial import noise_trial
+from netbench.plan.selection import choose
+from netbench.plan.trial_order import StaticPlan
+from netbench.plan.warnings import refused_packet_warnings
+from netbench.search.rfc2544_tests import deviations, is_smallest
+from netbench.search.search_options import SearchOptions
+from netbench.search.search_schedule import Search
+from tests.unit.inputs import profile, topology
+
+UUTS = ({"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw"})
+TAGGED = "Ether()/Dot1Q(vlan=7)/IP()/UDP()"
+NAMED = {"name": "tagged", "headers": TAGGED}
+
+
+def described(*packets: object, **more: object) -> Profile:
+    return profile(**{"frame_sizes": [64, 512], "packet": list(packets), **more})
+
+
+def sizes_of(trials) -> list[str]:
+    return list(dict.fromkeys(str(trial.frame_size) for trial in trials))
+
+
+@pytest.mark.parametrize(
+    ("packets", "sizes"),
+    [
+        (["plain"], ["64", "512"]),
+        (["plain", "vlan"], ["64", "512", "64 vlan", "512 vlan"]),
+        ([NAMED], ["64 tagged", "512 tagged"]),
+        (["ipv6", NAMED, "plain"], ["64 ipv6", "512 ipv6", "64 tagged", "512 tagged", "64", "512"]),
+    ],
+)
+def test_each_size_is_measured_with_each_packet(packets, sizes):
+    wanted = described(*packets)
+    assert list(map(str, wanted.all_frame_sizes)) == sizes
+    assert sorted(sizes_of(StaticPlan(choose(topology(), wanted)).trials)) == sorted(sizes)
+
+
+def test_a_profile_without_packets_has_the_trials_of_before():
+    plain = StaticPlan(choose(topology(), profile(frame_sizes=[64, 512]))).trials
+    assert [trial.key for trial in plain] == [
+        trial.key for trial in StaticPlan(choose(topology(), described("plain"))).trials
+    ]
+
+
+def test_the_stored_profile_reproduces_the_packets():
+    wanted = described("plain", "vlan", {**NAMED, "vary": {"UDP.sport": {"from": 1024, "count": 10}}})
+    again = Profile.model_validate(wanted.model_dump(mode="json"))
+    assert (again.packets, again.packet_names) == (wanted.packets, wanted.packet_names)
+    assert again.all_frame_sizes == wanted.all_frame_sizes
+
+
+def test_maxima_are_searched_for_with_each_packet_once():
+    wanted = described("plain", "vlan", frame_sizes=[64], loads=["50% of maximum"])
+    plan = calibration_plan(choose(topology(), wanted), MaximaSpec())
+    assert list(map(str, plan.profile.all_frame_sizes)) == ["64", "64 vlan"]
+
+
+def test_maxima_for_neighbours_are_those_of_plain_frames_beside_those_of_the_packets():
+    plan = choose(topology(), described("vlan", frame_sizes=[64], loads=["50% of maximum"]))
+    profile_of_maxima = calibration_plan(plan, MaximaSpec()).profile
+    both = profile_of_maxima.model_copy(update={"frame_sizes": (FrameSize.of(64), FrameSize.of(64, "vlan"))})
+    assert list(map(str, both.all_frame_sizes)) == ["64", "64 vlan"]
+
+
+REFUSED = {("route", "vlan"): "Dot1Q: it routes; add an interface for the VLAN", ("route", ""): "it has no address"}
+
+
+def test_a_uut_has_no_trials_with_a_packet_that_it_refuses():
+    plan = replace(choose(topology(uuts=UUTS), described("plain", "vlan", "ipv6")), refused=REFUSED)
+    trials = StaticPlan(plan).trials
+    by_uut = {uut: sorted(sizes_of(trial for trial in trials if trial.uut == uut)) for uut in ("bridge", "route")}
+    assert by_uut == {
+        "bridge": ["512", "512 ipv6", "512 vlan", "64", "64 ipv6", "64 vlan"],
+        "route": ["512 ipv6", "64 ipv6"],
+    }
+    assert [trial.index for trial in trials] == list(range(len(trials)))
+    assert [trial.boot for trial in trials] == sorted(trial.boot for trial in trials)
+
+
+def test_a_search_and_its_ceilings_leave_refused_packets_out():
+    wanted = described("plain", "vlan", frame_sizes=[64], loads=[], schedule="search")
+    plan = replace(choose(topology(uuts=UUTS[1:]), wanted), refused={("route", "vlan"): "it cannot"})
+    assert [str(size) for _, size in Search(plan, SearchOptions()).needed_ceilings] == ["64"]
+
+
+def test_warnings_name_the_packet_and_the_reason():
+    texts = [warning.text for warning in refused_packet_warnings(REFUSED)]
+    assert texts[0] == (
+        "UUT route is not measured with the packet vlan: Dot1Q: it routes; add an interface for the VLAN"
+    )
+    assert texts[1].startswith("UUT route is not measured with plain frames: ")
+
+
+def test_the_noise_trial_has_a_packet_that_its_uut_forwards():
+    plan = replace(choose(topology(uuts=UUTS[1:]), described("plain", "vlan")), refused={("route", ""): "no"})
+    first = StaticPlan(plan).trials[0]
+    assert str(noise_trial(first, plan.profile).frame_size) == "64 vlan"
+
+
+@pytest.mark.parametrize(
+    ("size", "smallest"),
+    [(FrameSize.of(64), True), (FrameSize.of(64, "vlan"), True), (FrameSize.of(512, "vlan"), False)],
+)
+def test_resets_are_measured_with_the_smallest_frames_of_each_packet(size, smallest):
+    assert is_smallest(size, described("plain", "vlan")) is smallest
+
+
+def test_other_packets_are_a_deviation_from_rfc_2544():
+    texts = list(deviations(SearchOptions(), described("plain", "vlan", NAMED)))
+    assert "packets vlan, tagged instead of the frame formats of section 8 (appendix C)" in texts
