@@ -19,7 +19,8 @@ from netbench.model.received import Received
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Sink, SinkKind, SinkPreference
-from netbench.sinks.bpf_counter import SAMPLE_BYTES, Capacity, HookChoice, attach
+from netbench.sinks.bpf_counter import SAMPLE_BYTES, Capacity
+from netbench.sinks.bpf_hooks import HookChoice, attach
 from netbench.sinks.bpf_worker import NAME, Counting, CountRequest, to_json
 
 _MODULE = "netbench.sinks.bpf_worker"

@@ -31,7 +31,8 @@ from netbench.linux.netns import namespace_path, within
 from netbench.model.frame_template import ExpectedHeaders
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic, traffic_of
-from netbench.sinks.bpf_counter import AttachedCounter, BpfCounter, Capacity, HookChoice, attach
+from netbench.sinks.bpf_counter import BpfCounter, Capacity
+from netbench.sinks.bpf_hooks import AttachedCounter, HookChoice, attach
 from netbench.sinks.flush import flush_frame
 from netbench.sinks.measuring_window import received_of, settled
 
