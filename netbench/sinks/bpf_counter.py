@@ -218,10 +218,10 @@ class BpfCounter:
             delay=_distribution(counted["delay"]).spread(),
             ipdv=_distribution(counted["variation"]).spread(),
             arrived=ArrivalTimes.of(distinct, 1 << shift, kept),
+            packet=self._packet_counts(expected),
         )
-        # Of described packets, the program counts late frames from anywhere together.
-        first_address = IPv4Network(network).network_address if expected.headers is None else IPv4Address(0)
         late = counted["late"]
+        late_from = _late_from(late, IPv4Network(network)) if expected.headers is None else {}
         half_ns = (clock.most_ns - clock.least_ns + 1) // 2
         return CaptureCounts(
             flavour="",
@@ -229,7 +229,7 @@ class BpfCounter:
             snap_length=None,
             span=span,
             foreign_frames=int(counted["foreign"]),
-            late_from={str(first_address + host): int(late[host]) for host in np.flatnonzero(late).tolist()},
+            late_from=late_from,
             control_frames=int(counted["control"]),
             flush_frames=0,
             clock_offset=ClockOffset(-half_ns, half_ns),
@@ -239,10 +239,10 @@ class BpfCounter:
             damaged_at=None,
             damage="",
             streams=(stream,),
+            late_without_address=0 if expected.headers is None else int(late.sum()),
         )
 
-    def packet_counts(self, expected: Expected) -> PacketCounts | None:
-        """Return the counts of a described packet, now that the sent frames are known; None for plain frames."""
+    def _packet_counts(self, expected: Expected) -> PacketCounts | None:
         if self._headers is None or expected.headers is None:
             return None
         arrived = tracker_of(self._arrived[: self._capacity.numbers // 8], expected.sequence)
@@ -256,6 +256,11 @@ class BpfCounter:
     def _ended(self) -> Any:  # noqa: ANN401 - a record of numpy's has no better type
         assert self._counts is not None, "end() comes first"
         return self._counts
+
+
+def _late_from(late: NDArray[Any], network: IPv4Network) -> dict[str, int]:
+    """Return the late frames by their source's address, from their counts by its last byte."""
+    return {str(network.network_address + host): int(late[host]) for host in np.flatnonzero(late).tolist()}
 
 
 def _received_size(expected: Expected) -> int:
