@@ -41,7 +41,13 @@ from netbench.plan.schedule import Costs, Schedule, VmCosts, refuse_wrong_trial
 from netbench.plan.schedule_factory import held_steady, make_schedule
 from netbench.plan.selection import choose
 from netbench.plan.warm_up import expected_number
-from netbench.plan.warnings import ceiling_unknown_on, expected_warnings, refused_loads, selftest_warnings
+from netbench.plan.warnings import (
+    ceiling_unknown_on,
+    expected_warnings,
+    refused_loads,
+    selftest_warnings,
+    unsupported_packets,
+)
 from netbench.results.atomic import remove_temporary_files
 from netbench.results.directory import EventLog, ResultDirectory, attempts_without_result
 from netbench.results.manifest import (
@@ -166,7 +172,7 @@ def make_request(
     """Plan a topology and a profile that were read already; UsageError if they do not fit together."""
     plan = choose(topology, profile, uuts, scenarios)
     resolved = resolve(topology, profile, plan.uuts)
-    plan = replace(plan, costs=_costs(topology, profile, resolved.guests))
+    plan = replace(plan, costs=_costs(topology, profile, resolved.guests), unsupported=resolved.unsupported)
     if time_budget_s is not None:
         plan = fitted(plan, time_budget_s)
         profile = plan.profile
@@ -361,6 +367,7 @@ def _measure_missing(request: CampaignRequest, testbeds: Testbeds, testbed: Test
     selftest, of_host = SELFTEST.of(record.manifest), host_warnings(record.manifest["before"], None)
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
     store.keep_warnings(schedule.remarks)
+    store.keep_warnings(unsupported_packets(request.resolved.unsupported))
     store.keep_warnings(of_host)
     store.keep_warnings(selftest_warnings(selftest, topology, profile))
     for warning in of_host:

@@ -94,6 +94,9 @@ def _trials(request: CampaignRequest) -> Iterator[str]:
         yield from (f"  {load}" for load in replayed.loads)
     for mix in (size for size in request.profile.frame_sizes if size.is_mix):
         yield f"# frames of {mix.summary}; {mix.in_letters}"
+    for uut, reasons in request.resolved.unsupported.items():
+        for packet, reason in reasons.items():
+            yield f"# {uut}: trials with the packet {packet or 'plain'} are left out: {reason}"
     trials, announced = request.schedule.planned, request.schedule.announced
     for sources, frame_size in request.schedule.needed_ceilings:
         many = "1 source" if sources == 1 else f"{sources} sources"

@@ -97,7 +97,11 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class CampaignPlan:
-    """The plan of a campaign: these UUTs, by name, in these scenarios of a profile."""
+    """The plan of a campaign: these UUTs, by name, in these scenarios of a profile.
+
+    `unsupported` has the reasons why a UUT cannot forward a packet, by UUT and name of the packet: such trials are left
+    out.
+    """
 
     topology: Topology
     profile: Profile
@@ -105,6 +109,11 @@ class CampaignPlan:
     scenarios: tuple[Scenario, ...]
     costs: Costs = field(default_factory=Costs)
     finds_maximum: bool = False  # and nothing else, as in TrialSpec
+    unsupported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def forwards(self, uut: str, size: FrameSize) -> bool:
+        """Return whether a UUT can forward frames of this size and packet."""
+        return size.packet not in self.unsupported.get(uut, {})
 
     @property
     def streams(self) -> tuple[str, ...]:

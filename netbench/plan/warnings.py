@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 
 from netbench.model.profile import KindSpec, Profile, SinkSpec
@@ -62,6 +62,18 @@ def too_short_for(uut: str, *, is_emulated: bool, duration_s: float) -> Campaign
         f"{_EMULATED_S:g} s (--set duration={_EMULATED_S:g}s)."
     )
     return CampaignWarning(WarningKind.SHORT_TRIALS, text)
+
+
+def unsupported_packets(unsupported: Mapping[str, Mapping[str, str]]) -> list[CampaignWarning]:
+    """Return a warning for each packet that a UUT cannot forward; the reasons are by UUT and name of the packet."""
+    return [
+        CampaignWarning(
+            WarningKind.PACKET_NOT_FORWARDED,
+            f"UUT {uut} was not measured with the packet {packet or 'plain'}, because it cannot forward it. {reason}.",
+        )
+        for uut, reasons in unsupported.items()
+        for packet, reason in reasons.items()
+    ]
 
 
 def _as_argument(spec: KindSpec) -> str:

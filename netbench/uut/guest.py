@@ -16,7 +16,7 @@ from netbench.model.paths import InterfaceRef, Nic, StreamPath
 from netbench.model.points import PointKind
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut import reception_probe
-from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.base import PROBE_LIMIT_S, Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest, inside_nics
 from netbench.uut.guest_links import (
     GuestLink,
@@ -31,6 +31,7 @@ from netbench.uut.guest_links import (
     points_inside,
     read_links,
 )
+from netbench.uut.packet_headers import PLAIN
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import (
     at_sink,
@@ -160,6 +161,7 @@ class Guest(UnitUnderTest):
                 self._vmm.options.forward,
                 self._handling(site.assignment.packets),
             ),
+            probe_limit_s=None if self.unsupported_reason(PLAIN, ()) else PROBE_LIMIT_S,
         )
 
     @property
@@ -254,7 +256,7 @@ class Guest(UnitUnderTest):
         running.nics = self._find_nics(site.paths, host, title)
         machine = running.machine
         packets = site.assignment.packets
-        require_ipv6(host, self._handling(packets), self._vmm.options.forward)
+        require_ipv6(machine, self._handling(packets), self._vmm.options.forward)
         try:
             machine.make(self._changes_inside(site.paths, running.nics, packets))
         except ChangeError as error:

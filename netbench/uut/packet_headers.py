@@ -23,6 +23,7 @@ Layers = tuple[Layer, ...]
 Address = IPv4Address | IPv6Address
 AnyField = FieldValue | AnyValue
 
+PLAIN = Packet("", (Layer("Ether"), Layer("IP"), Layer("UDP")))
 ROUTED = {"IP": "ttl", "IPv6": "hlim"}  # the headers that a router forwards by, and their fields that it lowers
 LAYER_OF: dict[Encapsulation, str] = {"vlan": "Dot1Q", "vxlan": "VXLAN", "geneve": "GENEVE", "gre": "GRE"}
 TUNNEL_PORTS = {"vxlan": 4789, "geneve": 6081}  # RFC 7348, section 5; RFC 8926, section 3.3

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from netbench.errors import ChangeError, Fault, MissingError, UsageError
 from netbench.hosts.base import Host, exists, fault_in
 from netbench.linux.changes import AddBridge, AddRule, AddTable, AddTunnel, AddVlanInterface
+from netbench.linux.machine import Machine
 from netbench.linux.requirements import IN_A_VM, IN_NETNS, ON_VETH, Feature, Probes
 from netbench.model.packet import FieldRef, Layer, Packet
 from netbench.model.paths import StreamPath, each_nic_once
@@ -99,9 +100,9 @@ def missing_feature(error: ChangeError, where: str) -> MissingError | None:
     )
 
 
-def require_ipv6(host: Host, handling: PacketHandling, how: str) -> None:
+def require_ipv6(machine: Machine, handling: PacketHandling, how: str) -> None:
     """Raise MissingError where packets need IPv6 and the kernel has none."""
-    if how in ROUTING and routes_ipv6(handling) and not exists(host, _IPV6):
+    if how in ROUTING and routes_ipv6(handling) and not exists(host := machine.host(), _IPV6):
         raise MissingError(
             f"{host}: IPv6 is disabled in the kernel (boot option ipv6.disable=1, or no CONFIG_IPV6), and the UUT must "
             "route it: remove the boot option, or leave out packets with an IPv6 header"

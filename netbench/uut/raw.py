@@ -16,7 +16,7 @@ from netbench.model.points import CountingPoint, PointKind, forwarding_point
 from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import xdp_process
-from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.base import PROBE_LIMIT_S, Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import (
     ROUTING,
     Forward,
@@ -26,6 +26,7 @@ from netbench.uut.forwarding import (
     forwarding_changes,
     inside_nics,
 )
+from netbench.uut.packet_headers import PLAIN
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import (
     PACKET_FEATURES,
@@ -150,7 +151,7 @@ class Raw(UnitUnderTest):
 
     def provision(self, site: Site) -> None:
         """Carry out the plan; MissingError where the kernel does not support this way to forward."""
-        require_ipv6(site.machine.host(), self._handling(site.assignment.packets), self.options.forward)
+        require_ipv6(site.machine, self._handling(site.assignment.packets), self.options.forward)
         try:
             super().provision(site)
         except ChangeError as error:
@@ -192,6 +193,7 @@ class Raw(UnitUnderTest):
             facts=facts | own.cpu_facts,
             points={path.name: (self._forwards_at(path),) for path in site.paths},
             at_sink=at_sink(site.paths, how, handling),
+            probe_limit_s=None if self.unsupported_reason(PLAIN, ()) else PROBE_LIMIT_S,
         )
 
     def read(self) -> Reading:
