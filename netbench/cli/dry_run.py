@@ -13,7 +13,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Stamps, Traffic
 from netbench.model.trial import TrialSpec
 from netbench.plan.warm_up import MOST
-from netbench.plan.warnings import refused_packet_warnings
+from netbench.plan.warnings import unsupported_packets
 from netbench.report.formats import count
 from netbench.testbed.bring_up import base_changes, cable_ends, host_identities, usual_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans
@@ -121,7 +121,7 @@ def _packets(request: CampaignRequest) -> Iterator[str]:
     for path in request.resolved.in_use:
         if path.packet is not None:
             yield f"# packet of stream {path.name}, {path.packet.name}: {path.packet.summary}"
-    for warning in refused_packet_warnings(request.schedule.plan.refused):
+    for warning in unsupported_packets(request.resolved.unsupported):
         yield f"# {warning.text}"
 
 
