@@ -342,12 +342,10 @@ _LAYERS = (
     ),
 )
 LAYERS: Mapping[str, LayerSpec] = {spec.name: spec for spec in _LAYERS}
-# Other names of layers: short ones, and those of some versions of scapy.
+# Other names of layers, and of fields in some versions of scapy.
 ALIASES: Mapping[str, str] = {
     "GTPU": "GTP_U_Header",
-    "GTPHeader": "GTP_U_Header",
     "ICMPv6": "ICMPv6EchoRequest",
-    "SRH": "IPv6ExtHdrSegmentRouting",
 }
 FIELD_ALIASES: Mapping[tuple[str, str], str] = {("Dot1Q", "id"): "dei", ("Dot1AD", "id"): "dei"}
 # Bytes of TCP options by name (RFC 9293, section 3.2; RFC 7323; RFC 2018), kind and length included.
