@@ -432,7 +432,7 @@ class _Engine:
                 return place.start // 8 + fixup
         if ref.layer == "payload":
             raise DescriptionError(given.text("pkt_offset"), f"{given.command}: the payload is pktgen's header")
-        variable(str(ref), self.layers)  # says what is wrong with it
+        variable(str(ref), self.layers)  # raises the error of an unknown layer or field
         raise DescriptionError(str(ref), f"{given.command}: is not in the header")
 
 

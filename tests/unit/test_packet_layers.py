@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 from scapy.layers.l2 import Ether
 
-from netbench.model.frame_size import FrameSize
+from netbench.model.frame_size import IMIX_V6, FrameSize
 from netbench.model.packet import Packet
+from netbench.model.packet_description import parse_packet
 from netbench.model.packet_layers import ALIASES, FIELD_ALIASES, LAYERS, header_bytes
 from netbench.model.packet_notation import parse_layers
-from netbench.packets.build import build_template, scapy_classes
+from netbench.packets.build import build_template, scapy_classes, smallest_frame
 from tests.unit.inputs import stream_traffic
 
 # Fields of scapy's that are not in the header without others that netbench does not support, or never.
@@ -84,3 +85,7 @@ def test_scapy_builds_and_dissects_each_layer_with_the_size_of_the_table(text):
     for layer in layers:
         assert type(dissected).__name__ == layer.name
         dissected = dissected.payload
+
+
+def test_the_mix_for_ipv6_has_room_for_it():
+    assert smallest_frame(parse_packet("imix-v6")) == min(IMIX_V6.sizes) == smallest_frame(parse_packet("ipv6"))
