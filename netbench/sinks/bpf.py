@@ -19,7 +19,8 @@ from netbench.model.received import Received
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Sink, SinkKind, SinkPreference
-from netbench.sinks.bpf_counter import SAMPLE_BYTES, Capacity, HookChoice, attach
+from netbench.sinks.bpf_counter import SAMPLE_BYTES, Capacity
+from netbench.sinks.bpf_hooks import HookChoice, attach
 from netbench.sinks.bpf_worker import NAME, Counting, CountRequest, to_json
 
 _MODULE = "netbench.sinks.bpf_worker"
@@ -221,7 +222,7 @@ class BpfSink(Sink):
     def writes(self, incoming: Incoming) -> int:
         if not incoming.keep:
             return 0
-        room, snap_length = self._room(incoming), min(_snap_length(incoming), SAMPLE_BYTES)
+        room, snap_length = self._room(incoming), min(incoming.stored_bytes, SAMPLE_BYTES)
         return pcap_bytes(room.sampled, incoming.traffic.frame_size.largest_bytes, snap_length)
 
     def arm(self, incoming: Incoming) -> None:
@@ -232,7 +233,7 @@ class BpfSink(Sink):
             network=incoming.path.src_network,
             room=self._room(incoming),
             by_napi=incoming.path.receive == "napi",
-            snap_length=_snap_length(incoming),
+            snap_length=incoming.stored_bytes,
             sample_every=self._options.sample if incoming.keep else 0,
             sample=str(self._sample_there(incoming)),
         )
@@ -294,8 +295,7 @@ class BpfSink(Sink):
 
     def _room(self, incoming: Incoming) -> Capacity:
         every = self._options.sample if incoming.keep else 0
-        headers = incoming.expected.headers
-        flows = headers.flows if headers else 0
+        flows = incoming.headers.flows if incoming.headers else 0
         return Capacity.needed(incoming.traffic.frames, incoming.traffic.duration_s, every, flows)
 
     def _sample_there(self, incoming: Incoming) -> Path:
@@ -317,12 +317,6 @@ class BpfSink(Sink):
         if self._counting is None:
             raise TestbedError(f"no capture is running on {self._interface}: open the sink bpf first")
         return self._counting
-
-
-def _snap_length(incoming: Incoming) -> int:
-    """Return how many bytes of a sampled frame are stored: all headers at least."""
-    headers = incoming.expected.headers
-    return max(incoming.snap_length, headers.template.header_bytes if headers else 0)
 
 
 def _sample_file(incoming: Incoming) -> Path:

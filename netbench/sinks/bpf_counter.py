@@ -3,21 +3,19 @@
 The structures match its source, field by field.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.bpf.libbpf import BpfError, BpfLink, BpfMap, HookTakenError, Loaded, attach_tc_ingress, attach_xdp, load
+from netbench.bpf.libbpf import BpfMap, Loaded, load
 from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected, Span, StreamCapture
 from netbench.capture.distribution import Distribution
 from netbench.capture.sequences import losses_of, tracker_of
-from netbench.errors import Fault, MissingError, UsageError
+from netbench.errors import UsageError
 from netbench.hosts.clock import ClockReading
-from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.distributions import ClockOffset
 from netbench.model.packet_counts import PacketCounts
 from netbench.sinks.bpf_headers import HeaderMaps
@@ -52,8 +50,6 @@ _MOST_FPS = 32_000_000
 # The most arrival times that are stored; with more numbers, only those of every second frame, every fourth …
 _MOST_TIMES = 1 << 20
 _MOST_SAMPLED = 1 << 14
-
-HookChoice = Literal["auto", "tcx", "xdp"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +218,10 @@ class BpfCounter:
             delay=_distribution(counted["delay"]).spread(),
             ipdv=_distribution(counted["variation"]).spread(),
             arrived=ArrivalTimes.of(distinct, 1 << shift, kept),
+            packet=self._packet_counts(expected),
         )
-        # Of described packets, the program counts late frames from anywhere together.
-        first_address = IPv4Network(network).network_address if expected.headers is None else IPv4Address(0)
         late = counted["late"]
+        late_from = _late_from(late, IPv4Network(network)) if expected.headers is None else {}
         half_ns = (clock.most_ns - clock.least_ns + 1) // 2
         return CaptureCounts(
             flavour="",
@@ -233,7 +229,7 @@ class BpfCounter:
             snap_length=None,
             span=span,
             foreign_frames=int(counted["foreign"]),
-            late_from={str(first_address + host): int(late[host]) for host in np.flatnonzero(late).tolist()},
+            late_from=late_from,
             control_frames=int(counted["control"]),
             flush_frames=0,
             clock_offset=ClockOffset(-half_ns, half_ns),
@@ -243,10 +239,10 @@ class BpfCounter:
             damaged_at=None,
             damage="",
             streams=(stream,),
+            late_without_address=0 if expected.headers is None else int(late.sum()),
         )
 
-    def packet_counts(self, expected: Expected) -> PacketCounts | None:
-        """Return the counts of a described packet, now that the sent frames are known; None for plain frames."""
+    def _packet_counts(self, expected: Expected) -> PacketCounts | None:
         if self._headers is None or expected.headers is None:
             return None
         arrived = tracker_of(self._arrived[: self._capacity.numbers // 8], expected.sequence)
@@ -260,6 +256,11 @@ class BpfCounter:
     def _ended(self) -> Any:  # noqa: ANN401 - a record of numpy's has no better type
         assert self._counts is not None, "end() comes first"
         return self._counts
+
+
+def _late_from(late: NDArray[Any], network: IPv4Network) -> dict[str, int]:
+    """Return the late frames by their source's address, from their counts by its last byte."""
+    return {str(network.network_address + host): int(late[host]) for host in np.flatnonzero(late).tolist()}
 
 
 def _received_size(expected: Expected) -> int:
@@ -284,103 +285,3 @@ def _distribution(spread: Any) -> Distribution:  # noqa: ANN401 - as above
     values = steps - (shifts << _STEP_BITS) << shifts
     bounds = (int(spread[name]) for name in ("sum", "least", "most"))
     return Distribution.of(values, spread["steps"][steps].astype(np.int64), *bounds)
-
-
-@dataclass(frozen=True, slots=True)
-class BpfHook:
-    """A place on the path of a frame, its programs, and the function that attaches one by the interface's index.
-
-    `program` counts plain frames, `headers_program` those of described packets.
-    """
-
-    name: str
-    program: str
-    headers_program: str
-    attach: Callable[[int, int], BpfLink]
-
-    def counter(self, room: Capacity) -> BpfCounter:
-        """Return the program for trials of this room, loaded; errors as in netbench.bpf.libbpf.load."""
-        return BpfCounter(room, self.headers_program if room.flows else self.program)
-
-
-_XDP_PROGRAMS = "nb_sink_xdp", "nb_headers_xdp"
-TCX = BpfHook("tcx ingress", "nb_sink_tcx", "nb_headers_tcx", attach_tc_ingress)
-NATIVE = BpfHook("xdp, native", *_XDP_PROGRAMS, lambda program, index: attach_xdp(program, index, "native"))
-GENERIC = BpfHook("xdp, generic", *_XDP_PROGRAMS, lambda program, index: attach_xdp(program, index, "generic"))
-
-
-@dataclass(frozen=True, slots=True)
-class AttachedCounter:
-    """A program that counts at its hook, and the reason for that hook.
-
-    `by_ring`: because of the program, a veth receives from a ring of 256 frames, where it could otherwise do so inline.
-    """
-
-    counter: BpfCounter
-    link: BpfLink
-    hook: BpfHook
-    why: str
-    by_ring: bool
-
-    def with_room(self, room: Capacity) -> "AttachedCounter":
-        """Return a replacement with this room at the same hook; this one is closed."""
-        counter = self.hook.counter(room)
-        self.link.replace(counter.program)
-        self.counter.close()
-        return replace(self, counter=counter)
-
-    def close(self) -> None:
-        """Detach the program; harmless if called twice."""
-        self.link.close()
-        self.counter.close()
-
-
-def attach(interface: str, choice: HookChoice, room: Capacity, *, by_napi: bool) -> AttachedCounter:
-    """Attach a program at the best hook of an interface of this namespace, and return it.
-
-    `by_napi`: whether the UUT receives frames by NAPI. MissingError if there is no hook, OSError if there is no
-    interface.
-    """
-    device = xdp_device(interface)
-    hooks, why = _hooks(choice, device.kind, by_napi=by_napi)
-    refusals: list[str] = []
-    is_taken, fault, package = False, Fault.NONE, ""
-    for hook in hooks:
-        try:
-            return _attached(hook, device, room, "; ".join(refusals) or why)
-        except (BpfError, MissingError) as error:
-            refusals.append(str(error))
-            is_taken |= isinstance(error, HookTakenError)
-            fault, package = fault | error.fault, package or error.package
-    if is_taken:
-        refusals.append(
-            "a NIC runs one XDP program, and the source xdp of the reverse stream may have attached its own: "
-            "set `hook: tcx`"
-        )
-    raise MissingError("; ".join(dict.fromkeys(refusals)), fault=fault, package=package)
-
-
-def _hooks(choice: HookChoice, kind: str, *, by_napi: bool) -> tuple[Sequence[BpfHook], str]:
-    """Return the hooks in the order in which they are tried, and the reason for the first one."""
-    if choice == "tcx":
-        return (TCX,), "as set in the profile"
-    if choice == "xdp" and kind == "tun":
-        return (GENERIC,), "the driver tun does not count frames that a program takes in it"
-    if choice == "xdp":
-        return (NATIVE, GENERIC), "as set in the profile"
-    if kind != "veth":
-        return (TCX, GENERIC), "a driver that runs programs may take its link down for a moment, and hide tags"
-    if by_napi:
-        return (NATIVE, TCX, GENERIC), "costs least where frames come in by NAPI"
-    # Frames from a sending system call lack the headroom that XDP requires: each would be copied.
-    return (TCX, NATIVE, GENERIC), "costs least where frames come in without NAPI"
-
-
-def _attached(hook: BpfHook, device: XdpDevice, room: Capacity, why: str) -> AttachedCounter:
-    counter = hook.counter(room)
-    try:
-        link = hook.attach(counter.program, device.index)
-    except BpfError:
-        counter.close()
-        raise
-    return AttachedCounter(counter, link, hook, why, by_ring=hook is NATIVE and device.kind == "veth")

@@ -28,10 +28,10 @@ from netbench.capture.pcap import write_pcap
 from netbench.errors import MissingError, NetbenchError, TestbedError, UsageError
 from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.netns import namespace_path, within
-from netbench.model.frame_template import ExpectedHeaders
 from netbench.model.received import Received
-from netbench.model.traffic import Sent, Traffic, traffic_of
-from netbench.sinks.bpf_counter import AttachedCounter, BpfCounter, Capacity, HookChoice, attach
+from netbench.model.traffic import Sent, Traffic, traffic_data, traffic_of
+from netbench.sinks.bpf_counter import BpfCounter, Capacity
+from netbench.sinks.bpf_hooks import AttachedCounter, HookChoice, attach
 from netbench.sinks.flush import flush_frame
 from netbench.sinks.measuring_window import received_of, settled
 
@@ -59,22 +59,15 @@ class CountRequest:
 
 def to_json(request: CountRequest) -> dict[str, Any]:
     """Return the request as data for JSON; the packet is left out, whose headers are expected."""
-    headers, traffic = request.expected.headers, replace(request.traffic, packet=None)
-    plain = asdict(replace(request, expected=replace(request.expected, headers=None), traffic=traffic))
-    plain["expected"]["headers"] = headers and headers.to_json()
-    return plain
+    expected = request.expected.to_json()
+    plain = asdict(replace(request, expected=replace(request.expected, headers=None)))
+    return {**plain, "expected": expected, "traffic": traffic_data(request.traffic)}
 
 
 def count_request_of(plain: Mapping[str, Any]) -> CountRequest:
     """Return the request that `to_json` has converted."""
-    traffic, headers = traffic_of(plain["traffic"]), plain["expected"]["headers"]
-    expected = Expected(
-        **{
-            **plain["expected"],
-            "frame_size": traffic.frame_size,
-            "headers": headers and ExpectedHeaders.from_json(headers),
-        }
-    )
+    traffic = traffic_of(plain["traffic"])
+    expected = Expected.from_json(plain["expected"], traffic.frame_size)
     return CountRequest(**{**plain, "expected": expected, "traffic": traffic, "room": Capacity(**plain["room"])})
 
 
@@ -157,8 +150,7 @@ class Counting:
             result = replace(result, ipdv=None)
             if sent.stamped_early:
                 result = replace(result, delay=None, no_delay="frames came long after their successors")
-        packet = counter.packet_counts(expected) if sent.numbered else None
-        return replace(result, matched=counter.matched, dropped=0, counted_by=NAME, by_ring=by_ring, packet=packet)
+        return replace(result, matched=counter.matched, dropped=0, counted_by=NAME, by_ring=by_ring)
 
     def detach(self) -> None:
         """Detach the program; harmless if called twice."""

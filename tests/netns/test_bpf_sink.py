@@ -11,7 +11,8 @@ from netbench.errors import MissingError
 from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.local import LocalHost
-from netbench.sinks.bpf_counter import Capacity, attach
+from netbench.sinks.bpf_counter import Capacity
+from netbench.sinks.bpf_hooks import attach
 from tests.commands import FEW, netbench, rows, settings
 from tests.netns.watching import programs, wait_for
 

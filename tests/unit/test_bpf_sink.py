@@ -17,7 +17,7 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps
 from netbench.sinks import auto_sink as auto
-from netbench.sinks import bpf_counter
+from netbench.sinks import bpf_hooks
 from netbench.sinks.auto_sink import AutoSinkKind, AutoSinkOptions
 from netbench.sinks.base import Incoming, SinkPreference
 from netbench.sinks.bpf import BpfOptions
@@ -93,10 +93,10 @@ def test_the_hook_is_the_best_that_the_interface_has(monkeypatch, wanted, kind, 
             raise BpfError(f"{hook.name}: no")
         return hook.name, reason
 
-    monkeypatch.setattr(bpf_counter, "_attached", attached)
-    monkeypatch.setattr(bpf_counter, "xdp_device", lambda name: XdpDevice(1, 1500, True, kind, None, None))
+    monkeypatch.setattr(bpf_hooks, "_attached", attached)
+    monkeypatch.setattr(bpf_hooks, "xdp_device", lambda name: XdpDevice(1, 1500, True, kind, None, None))
     with nullcontext() if taken else pytest.raises(MissingError, match=why):
-        found: Any = bpf_counter.attach("rx1", wanted, Capacity.needed(1, 1, 0), by_napi=by_napi)
+        found: Any = bpf_hooks.attach("rx1", wanted, Capacity.needed(1, 1, 0), by_napi=by_napi)
         assert found == (taken, why)
 
 
@@ -104,10 +104,10 @@ def test_what_every_hook_lacks_is_reported_once(monkeypatch):
     def attached(*_):
         raise MissingError("no libbpf")
 
-    monkeypatch.setattr(bpf_counter, "_attached", attached)
-    monkeypatch.setattr(bpf_counter, "xdp_device", lambda name: XdpDevice(1, 1500, True, "veth", None, None))
+    monkeypatch.setattr(bpf_hooks, "_attached", attached)
+    monkeypatch.setattr(bpf_hooks, "xdp_device", lambda name: XdpDevice(1, 1500, True, "veth", None, None))
     with pytest.raises(MissingError, match="^no libbpf$"):
-        bpf_counter.attach("rx1", "auto", Capacity.needed(1, 1, 0), by_napi=True)
+        bpf_hooks.attach("rx1", "auto", Capacity.needed(1, 1, 0), by_napi=True)
 
 
 class FakeBpf:

@@ -9,6 +9,7 @@ import pytest
 
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
+from netbench.model.frame_size import FrameSize
 from netbench.sinks import tcpdump
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.sinks.tcpdump_process import (
@@ -20,6 +21,7 @@ from netbench.sinks.tcpdump_process import (
     tcpdump_command,
 )
 from tests.unit.capture_files import pcap
+from tests.unit.described_packets import PACKETS, Described
 from tests.unit.stand_in_for_tcpdump import FLUSH, FRAMES, IN_VM, LISTENING, PATH, REPORT, TcpdumpHost, incoming
 from tests.unit.test_tcpdump_sink import CPUS, FakeFlushProcess, measured
 
@@ -184,6 +186,28 @@ def test_the_command(tmp_path):
     assert tcpdump_command("nb-rx1", (3, 4), incoming(), target) == ["taskset", "-c", "3,4", *command]
     piped = tcpdump_command("nb-rx1", (), incoming(), None)
     assert piped[piped.index("-w") + 1] == "-"
+
+
+@pytest.mark.parametrize(
+    ("name", "places", "snap"),
+    [
+        ("plain", [34, 38, 42, 46], 64),
+        ("vlan", [38, 42, 46, 50], 66),
+        ("vxlan", [84, 88, 92, 96], 112),
+        ("pop", [34, 38, 42, 46], 64),
+    ],
+)
+def test_the_command_for_a_described_packet_has_no_addresses(name, places, snap):
+    """The last places are beyond the end of the smallest frames, which a filter must not reject for that reason."""
+    described = Described.of(PACKETS[name], FrameSize.of(200))
+    *options, expression = tcpdump_command("nb-rx1", (), incoming(headers=described.headers), None)
+    assert options[options.index("-s") + 1] == str(snap)
+    magic = " or ".join(f"ether[{at}:4] = 0xbe9be955" for at in places)
+    control = "(ether[0:4] = 0x0180c200 and ether[4:2] & 0xfff0 = 0) or ether proto 0x88cc"
+    assert expression == f"{control} or ({magic})"
+    path = replace(PATH, has_reverse=True, sink=replace(PATH.sink, mac="02:00:00:00:00:09"))
+    *_, expression = tcpdump_command("nb-rx1", (), incoming(headers=described.headers, path=path), None)
+    assert expression.endswith(f" or (({magic}) and not ether src 02:00:00:00:00:09)")
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,16 @@
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from netbench.generators.xdp.xdp_trial import Shared, XdpTrial
+from netbench.generators.xdp.xdp_trial import Shape, Shared, XdpTrial, flow_rows
 from netbench.linux import xdp_devices
 from netbench.model.frame_size import FrameSize, parse_frame_size
+from netbench.model.packet import FieldRef, Layer, Packet, SteppedValues, VaryingField
 from netbench.model.traffic import Sent, Traffic
 from netbench.packets.build import build_template
+from netbench.packets.flow_values import FlowBytes, flow_bytes
 
 
 def traffic(frame_size) -> Traffic:
@@ -18,12 +21,13 @@ def traffic(frame_size) -> Traffic:
 
 
 def trial_of(traffic: Traffic, shared: Shared, spare: int = 0) -> XdpTrial:
-    return XdpTrial(traffic, build_template(traffic), shared, spare)
+    template = build_template(traffic)
+    return XdpTrial(traffic, template, flow_bytes(template), shared, spare)
 
 
 def shorter(trial: XdpTrial) -> list[int]:
     """By how much the program cuts the frames of each shape."""
-    return [int.from_bytes(shape[40:], "little") for shape in trial.shapes]
+    return [Shape.from_buffer_copy(shape).shorter for shape in trial.shapes]
 
 
 @pytest.mark.parametrize("spare", [0, 1])
@@ -33,6 +37,36 @@ def test_what_is_spare_at_the_end_of_a_live_frame_is_cut_off_every_frame(spare):
     assert shorter(one) == [1] * spare, "frames of one size need no shape, unless something is to be cut off"
     assert len(mix.frame) == 124 + spare
     assert shorter(mix) == [64 + spare, spare]
+
+
+def test_the_program_gets_the_headers_of_each_size_and_the_places_of_what_varies():
+    shared, mix = Shared(), FrameSize("two", (256, 128))
+    layers, values = (Layer("Ether"), Layer("IPv6"), Layer("UDP")), SteppedValues(7, 1, 5)
+    vary = VaryingField(FieldRef("IPv6", "src"), values), VaryingField(FieldRef("UDP", "sport"), values)
+    described = replace(traffic(mix), packet=Packet("six", layers, vary))
+    frames = build_template(described).frames
+    trial = trial_of(described, shared)
+    assert (shared.payload_at, shared.complement_at, shared.flows, shared.shapes) == (62, 78, 5, 2)
+    assert list(shared.words_at[: shared.words]) == [30, 34, 54], "the low 64 bits of the address, and the ports"
+    assert (list(shared.sums_at[: shared.sums]), list(shared.zero_sums)) == ([60], [0xFFFF, 0, 0, 0])
+    shapes = [Shape.from_buffer_copy(shape) for shape in trial.shapes]
+    for shape, size in zip(shapes, mix.genome, strict=True):
+        assert bytes(shape.headers) == frames[size][:192].ljust(192, b"\0")
+        base = 0xFFFF ^ int.from_bytes(frames[size][60:62], "little")
+        assert list(shape.checksums) == [base, 0, 0, 0], "in the order of bytes in the frame"
+    assert bytes(shared.only) == trial.shapes[0], "the live frame has the largest size"
+
+
+@pytest.mark.parametrize(("words", "sums"), [(1, 0), (2, 1), (12, 4)])
+def test_the_row_of_a_flow_has_its_words_and_its_sums_at_fixed_places(words, sums):
+    contents = np.arange(3 * words, dtype=np.uint32).reshape(3, words)
+    numbers = np.arange(3 * sums, dtype=np.uint16).reshape(3, sums) + np.uint16(0x0102)
+    rows = flow_rows(FlowBytes(tuple(range(words)), contents, tuple(range(sums)), numbers, (True,) * sums))
+    assert rows.nbytes == 3 * 64
+    assert rows[:, :words].tolist() == contents.tolist()
+    assert rows[:, 12 : 12 + sums].astype("<u2").tobytes() == numbers.astype(">u2").tobytes()
+    assert not rows[:, words:12].any()
+    assert not rows[:, 12 + sums :].any()
 
 
 def test_drivers_are_known_where_the_kernel_does_not_tell(monkeypatch):

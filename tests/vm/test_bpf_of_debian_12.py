@@ -16,7 +16,7 @@ from tests.vm.lab import UnmarkedHost
 pytestmark = pytest.mark.vm
 
 XDP = "ip link set dev vb xdpgeneric obj /tmp/{object} program {program} && ip link show vb"
-TC = "tc qdisc replace dev vb clsact && tc filter add dev vb ingress bpf da obj /tmp/{object} sec tc && "
+TC = "tc qdisc replace dev vb clsact && tc filter add dev vb ingress bpf da obj /tmp/{object} program {program} && "
 TC += "tc filter show dev vb ingress"
 
 
@@ -46,10 +46,12 @@ def wanted_by_all(code: bytes) -> bytes:
     [
         ("sink", "nb_sink_xdp", XDP),
         ("sink", "nb_sink_tcx", TC),
+        ("sink", "nb_headers_xdp", XDP),
+        ("sink", "nb_headers_tcx", TC),
         ("source", "paced", XDP),
         ("forward", "nb_forward", XDP),
     ],
-    ids=["sink-xdp", "sink-tcx", "source", "forward"],
+    ids=["sink-xdp", "sink-tcx", "sink-headers-xdp", "sink-headers-tcx", "source", "forward"],
 )
 def test_its_verifier_takes_them(guest, source, program, load):
     assert run_checked(guest, ["uname", "-r"]).startswith("6.1.")

@@ -253,11 +253,19 @@ int nb_headers_tcx(struct __sk_buff *skb)
 	it.length = skb->len + it.tag;
 	__u64 loaded = it.length < want->loaded ? it.length : want->loaded, rest = loaded - it.tag;
 	KNOWN_TO_VERIFIER(rest);
-	if (rest < ETH_HLEN || rest > MOST_LOADED - TAG || bpf_skb_load_bytes(skb, 0, own->frame, rest))
+	if (rest < ETH_HLEN || rest > MOST_LOADED - TAG)
+		return TC_ACT_UNSPEC;
+	if (skb->data_end - skb->data < rest)
+		bpf_skb_pull_data(skb, rest);
+	const void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	if (!copy_frame(own, it.tag, data, end, rest))
 		return TC_ACT_UNSPEC;
 	if (it.tag) {
-		if (bpf_skb_load_bytes(skb, ADDRESSES, (__u8 *)own->frame + ADDRESSES + TAG, rest - ADDRESSES))
+		const __u32 *addresses = data;
+		if ((const void *)addresses + ADDRESSES > end)
 			return TC_ACT_UNSPEC;
+		for (int i = 0; i < ADDRESSES / 4; i++)
+			((__u32 *)own->frame)[i] = addresses[i];
 		((__be16 *)own->frame)[ADDRESSES / 2] = skb->vlan_proto;
 		((__be16 *)own->frame)[ADDRESSES / 2 + 1] = bpf_htons(skb->vlan_tci);
 	}
@@ -277,7 +285,7 @@ int nb_headers_xdp(struct xdp_md *frame)
 		return XDP_PASS;
 	__u64 loaded = it.length < want->loaded ? it.length : want->loaded;
 	KNOWN_TO_VERIFIER(loaded);
-	if (loaded < ETH_HLEN || loaded > MOST_LOADED || bpf_xdp_load_bytes(frame, 0, own->frame, loaded))
+	if (loaded < ETH_HLEN || loaded > MOST_LOADED || !copy_frame(own, 0, (void *)(long)frame->data, (void *)(long)frame->data_end, loaded))
 		return XDP_PASS;
 	if (!receive_described(want, own, loaded, &it))
 		return XDP_PASS;

@@ -82,6 +82,37 @@ static __always_inline void *at_byte(__u64 *words, __u32 byte)
 	return (__u8 *)words + (byte & (MOST_LOADED - 1));
 }
 
+// Copy the first bytes of a frame to the scratch, `behind` bytes from its beginning. The kernel's helpers take twice as
+// long. Return 0 if they are not all there.
+static __always_inline int copy_frame(struct scratch *own, __u32 behind, const void *data, const void *end, __u64 bytes)
+{
+	__u8 *to = (__u8 *)own->frame + (behind & 7);
+	__u32 at;
+
+	if (end - data < bytes)
+		return 0;
+	for (at = 0; at < MOST_LOADED - 8 && at < bytes && data + at + 8 <= end; at += 8)
+		*(__u64 *)(to + at) = *(__u64 *)(data + at);
+	if (at >= bytes)
+		return 1;
+	// The frame ends within a word.
+	data += at;
+	to += at;
+	if (data + 4 <= end) {
+		*(__u32 *)to = *(__u32 *)data;
+		data += 4;
+		to += 4;
+	}
+	if (data + 2 <= end) {
+		*(__u16 *)to = *(__u16 *)data;
+		data += 2;
+		to += 2;
+	}
+	if (data + 1 <= end)
+		*to = *(__u8 *)data;
+	return 1;
+}
+
 // pktgen's header in the first `loaded` bytes of a frame; 0: none.
 static __always_inline const struct pktgen *find_pktgen(const struct headers *want, struct scratch *own, __u32 loaded,
 							__u32 *at)

@@ -7,11 +7,10 @@ from sys import byteorder
 import numpy as np
 import numpy.typing as npt
 
-from netbench.errors import UsageError
 from netbench.generators.source_worker import at_once_s, catch_up_fps, pause_beyond_usual_ns
 from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.proc import SchedTimes
-from netbench.model.frame_template import MOST_CHECKSUMS, MOST_HEADER_BYTES, MOST_WORDS, PAYLOAD_BYTES, FrameTemplate
+from netbench.model.frame_template import MOST_CHECKSUMS, MOST_HEADER_BYTES, MOST_WORDS, FrameTemplate
 from netbench.model.traffic import Sent, Traffic
 from netbench.packets.flow_values import FlowBytes
 
@@ -95,11 +94,6 @@ class XdpTrial:
 
         `spare` bytes at the end of a live frame are never sent: the program cuts them off.
         """
-        if template.header_bytes > MOST_HEADER_BYTES:
-            raise UsageError(
-                f"headers of {template.header_bytes} bytes, with the first {PAYLOAD_BYTES} of the payload: the source xdp "
-                f"writes at most {MOST_HEADER_BYTES}; leave out a layer, or use `generator: afpacket`"
-            )
         genome = traffic.frame_size.genome
         largest = max(genome)
         self.frame = template.frames[largest] + bytes(spare)
