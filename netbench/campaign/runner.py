@@ -45,8 +45,8 @@ from netbench.plan.warnings import (
     ceiling_unknown_on,
     expected_warnings,
     refused_loads,
-    refused_packet_warnings,
     selftest_warnings,
+    unsupported_packets,
 )
 from netbench.results.atomic import remove_temporary_files
 from netbench.results.directory import EventLog, ResultDirectory, attempts_without_result
@@ -172,7 +172,7 @@ def make_request(
     """Plan a topology and a profile that were read already; UsageError if they do not fit together."""
     plan = choose(topology, profile, uuts, scenarios)
     resolved = resolve(topology, profile, plan.uuts)
-    plan = replace(plan, costs=_costs(topology, profile, resolved.guests))
+    plan = replace(plan, costs=_costs(topology, profile, resolved.guests), unsupported=resolved.unsupported)
     if time_budget_s is not None:
         plan = fitted(plan, time_budget_s)
         profile = plan.profile
@@ -366,8 +366,8 @@ def _measure_missing(request: CampaignRequest, testbeds: Testbeds, testbed: Test
     record.keep_others(testbed.others())
     selftest, of_host = SELFTEST.of(record.manifest), host_warnings(record.manifest["before"], None)
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
-    store.keep_warnings(refused_packet_warnings(schedule.plan.refused))
     store.keep_warnings(schedule.remarks)
+    store.keep_warnings(unsupported_packets(request.resolved.unsupported))
     store.keep_warnings(of_host)
     store.keep_warnings(selftest_warnings(selftest, topology, profile))
     for warning in of_host:

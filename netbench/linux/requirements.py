@@ -195,6 +195,51 @@ class Probes:
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
         return "net.ipv4.ip_forward can be set"
 
+    def ipv6_forwarding(self) -> str:
+        """Switch forwarding of IPv6 on."""
+        switch = Path("/proc/sys/net/ipv6/conf/all/forwarding")
+        if not switch.exists():
+            raise ProbeError("IPv6 is disabled in the kernel (boot option ipv6.disable=1, or no CONFIG_IPV6)")
+        switch.write_text("1")
+        return "net.ipv6.conf.all.forwarding can be set"
+
+    def policy_routing(self) -> str:
+        """Make a routing rule for the packets that one interface receives."""
+        self._ip("rule add iif nbp0 ipproto udp dport 4789 lookup 198000")
+        return "created a rule"
+
+    def vlan_interface(self) -> str:
+        """Make the interface of a VLAN."""
+        self._ip("link add link nbp0 name nbpvlan type vlan id 5")
+        return "created one"
+
+    def vlan_filtering(self) -> str:
+        """Make a bridge that filters VLANs."""
+        self._ip("link add name nbpbrv type bridge vlan_filtering 1")
+        return "created one"
+
+    def vxlan(self) -> str:
+        """Make a VXLAN interface."""
+        self._ip("link add name nbpvxlan type vxlan id 5 dstport 4789")
+        return "created one"
+
+    def geneve(self) -> str:
+        """Make a GENEVE interface."""
+        self._ip("link add name nbpgnv type geneve external dstport 6081")
+        return "created one"
+
+    def gre(self) -> str:
+        """Make an interface for GRE with Ethernet inside."""
+        self._ip("link add name nbpgre type gretap local 198.18.0.1 key 5")
+        return "created one"
+
+    def nat(self) -> str:
+        """Make a rule that translates the addresses of one network to those of another."""
+        self._nft("add table ip nbpn")
+        self._nft("add chain ip nbpn c { type nat hook postrouting priority 100; }")
+        self._nft("add rule ip nbpn c snat ip prefix to ip saddr map { 198.18.0.0/16 : 10.18.0.0/16 }")
+        return "created a rule"
+
     def packet(self) -> str:
         """Send a frame past the queueing discipline and receive it."""
         frame = bytes(12) + struct.pack("!H", _ETH_P_EXPERIMENT) + b"netbench".ljust(46)
@@ -316,6 +361,9 @@ class Probes:
             raise ProbeError("does not report which interfaces accept frames from programs, as Linux 6.3 and newer do")
         links = "links with `receive: napi` and " if takes else ""
         return f"ran a program on a live frame; {links}NICs whose driver supports it can send such frames"
+
+    def _ip(self, line: str) -> None:
+        self._pipe(["ip", "-batch", "-"], f"{line}\n")
 
     def _nft(self, ruleset: str) -> None:
         self._pipe(["nft", "-f", "-"], ruleset)

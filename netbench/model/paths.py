@@ -134,6 +134,29 @@ class StreamPath:
         """The sink's address. No interface has it: a sink only captures and never answers."""
         return f"198.19.{self.number}.2"
 
+    def src_ip6_of(self, trial: int) -> str:
+        """Return the source's IPv6 address in a trial, as `src_ip_of`.
+
+        Networks are from 2001:2::/48 (RFC 5180, section 8). Their numbers resemble those of IPv4: the digits 18 or 19,
+        then the stream's number in hexadecimal.
+        """
+        return f"2001:2:0:18{self.number:02x}::{_FIRST_SOURCE + trial % _SOURCES:x}"
+
+    @property
+    def ingress_ip6(self) -> str:
+        """A routing UUT's IPv6 address towards the source."""
+        return f"2001:2:0:18{self.number:02x}::1"
+
+    @property
+    def egress_ip6(self) -> str:
+        """A routing UUT's IPv6 address towards the sink."""
+        return f"2001:2:0:19{self.number:02x}::1"
+
+    @property
+    def dst_ip6(self) -> str:
+        """The sink's IPv6 address. No interface has it."""
+        return f"2001:2:0:19{self.number:02x}::2"
+
     @property
     def receiver(self) -> tuple[str, Nic]:
         """The NIC that receives the source's frames, and its role; outside netbench's control, the first known NIC."""

@@ -16,9 +16,10 @@ _WARM_UP_PART = 0.25
 def noise_trial(following: TrialSpec, profile: Profile) -> TrialSpec:
     """Return a trial of at most 0.05 s with the UUT alone and its smallest frames, sent as fast as the sources can.
 
-    Thus the speed of the host decides the throughput, not the clock of the source.
+    The packet is that of the following trial, because the UUT may not forward others. Thus the speed of the host
+    decides the throughput, not the clock of the source.
     """
-    size = min(profile.frame_sizes).with_packet(following.frame_size.packet)  # a packet that its UUT forwards
+    size = min(profile.frame_sizes).with_packet(following.frame_size.packet)
     seconds = min(_TRIAL_S, profile.duration)
     traffic = replace(following.frames, size=size, load=Load(LoadKind.MAX))
     victim = replace(

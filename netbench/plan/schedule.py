@@ -99,8 +99,8 @@ class Costs:
 class CampaignPlan:
     """The plan of a campaign: these UUTs, by name, in these scenarios of a profile.
 
-    `refused` is why a UUT cannot forward a packet, by UUT and name of the packet; empty: the plain one. There are no
-    trials of these.
+    `unsupported` has the reasons why a UUT cannot forward a packet, by UUT and name of the packet: such trials are left
+    out.
     """
 
     topology: Topology
@@ -109,11 +109,11 @@ class CampaignPlan:
     scenarios: tuple[Scenario, ...]
     costs: Costs = field(default_factory=Costs)
     finds_maximum: bool = False  # and nothing else, as in TrialSpec
-    refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    unsupported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def forwards(self, uut: str, frame_size: FrameSize) -> bool:
-        """Return whether a UUT can forward frames with this packet."""
-        return (uut, frame_size.packet) not in self.refused
+    def forwards(self, uut: str, size: FrameSize) -> bool:
+        """Return whether a UUT can forward frames of this size and packet."""
+        return size.packet not in self.unsupported.get(uut, {})
 
     @property
     def streams(self) -> tuple[str, ...]:

@@ -64,6 +64,18 @@ def too_short_for(uut: str, *, is_emulated: bool, duration_s: float) -> Campaign
     return CampaignWarning(WarningKind.SHORT_TRIALS, text)
 
 
+def unsupported_packets(unsupported: Mapping[str, Mapping[str, str]]) -> list[CampaignWarning]:
+    """Return a warning for each packet that a UUT cannot forward; the reasons are by UUT and name of the packet."""
+    return [
+        CampaignWarning(
+            WarningKind.PACKET_NOT_FORWARDED,
+            f"UUT {uut} was not measured with the packet {packet or 'plain'}, because it cannot forward it. {reason}.",
+        )
+        for uut, reasons in unsupported.items()
+        for packet, reason in reasons.items()
+    ]
+
+
 def _as_argument(spec: KindSpec) -> str:
     if not spec.options:
         return spec.kind
@@ -139,17 +151,6 @@ def _expected(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple
             f"{profile.repetitions} repetition{'s' * (profile.repetitions > 1)}: intervals are wide or unknown; "
             "for a publication use 9 (--set repetitions=9).",
         )
-
-
-def refused_packet_warnings(refused: Mapping[tuple[str, str], str]) -> list[CampaignWarning]:
-    """Return a warning for each packet that a UUT cannot forward; `refused` is as in CampaignPlan."""
-    return [
-        CampaignWarning(
-            WarningKind.PACKET_REFUSED,
-            f"UUT {uut} is not measured with {f'the packet {packet}' if packet else 'plain frames'}: {why}",
-        )
-        for (uut, packet), why in refused.items()
-    ]
 
 
 def refused_loads(topology: Topology, profile: Profile) -> str:

@@ -8,6 +8,7 @@ from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import MissingError, UsageError
 from netbench.generators.base import Generator
 from netbench.model.frame_size import FrameSize, largest_frame
+from netbench.model.packet import Packet
 from netbench.model.paths import StreamPath, host_of
 from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress
@@ -22,6 +23,7 @@ from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
 from netbench.uut.guest import Guest
+from netbench.uut.packet_headers import PLAIN
 from netbench.vmm.base import Vmm
 
 # Approximate share of a CPU that a neighbour gets if the UUT uses this CPU too.
@@ -52,7 +54,8 @@ class Resolved:
 
     `guests` are those of each UUT, by name. `activities` are those of each neighbour that runs in any scenario.
     `part_of` is the resolution for all UUTs of a campaign, if this one is for some of them. `lacking` is what this
-    host lacks for each UUT that is not measured for that reason, by name.
+    host lacks for each UUT that is not measured for that reason, by name. `unsupported` has the reasons why a UUT
+    cannot forward a packet, by UUT and name of the packet ("" is the plain one).
     """
 
     topology: Topology
@@ -61,6 +64,7 @@ class Resolved:
     activities: Mapping[str, Sequence[Activity]]
     part_of: "Resolved | None" = None
     lacking: Mapping[str, str] = field(default_factory=dict)
+    unsupported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def on(self, machine: str | None) -> "Resolved":
         """Return the part for the UUTs that are `on` a VM, or (None) on no VM."""
@@ -75,7 +79,8 @@ class Resolved:
 
     def needs_for(self, uuts: Collection[str]) -> frozenset[str]:
         """Return the needs of some of the campaign's UUTs on this host."""
-        return needs_of((self.part_of or self).topology, uuts, self.activities, self.profile.sink)
+        packets = tuple(self.profile.packets.values())
+        return needs_of((self.part_of or self).topology, uuts, self.activities, self.profile.sink, packets)
 
     @property
     def needs_there(self) -> frozenset[str]:
@@ -128,12 +133,37 @@ def resolve(
 ) -> Resolved:
     """Resolve these UUTs and scenarios, by name (empty: all); raises the errors of `resolve_guests`."""
     chosen = [profile.scenario(name) for name in scenarios] or profile.scenarios
-    guests = {uut.name: resolve_guests(topology, uut) for uut in topology.uuts if not uuts or uut.name in uuts}
+    packets = tuple(profile.packets.values())
+    chosen_uuts = [uut for uut in topology.uuts if not uuts or uut.name in uuts]
+    guests = {uut.name: resolve_guests(topology, uut, packets=packets) for uut in chosen_uuts}
     activities = activities_of(topology, chosen)
     _refuse_half(profile)
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
-    return Resolved(topology, profile, guests, activities)
+    return Resolved(topology, profile, guests, activities, unsupported=unsupported_packets(profile, guests))
+
+
+def unsupported_packets(profile: Profile, guests: Mapping[str, Guests]) -> dict[str, dict[str, str]]:
+    """Return why UUTs cannot forward packets of a profile, by UUT and name of the packet ("" is the plain one).
+
+    UsageError for a packet that no UUT can forward, and for a stream's own packet that its UUT cannot.
+    """
+    packets = {name: profile.packets.get(name, PLAIN) for name in profile.packet_names}
+    reasons: dict[str, dict[str, str]] = {}
+    for uut, beside in guests.items():
+        made, paths = beside[VICTIM].make(), beside[VICTIM].assignment.paths
+        for path in paths:
+            if path.packet and (reason := made.unsupported_reason(path.packet, (path,))):
+                raise UsageError(f"UUT {uut}: stream {path.name}: it cannot forward the stream's packet: {reason}")
+        others = [path for path in paths if path.packet is None]
+        found = {name: made.unsupported_reason(packet, others) for name, packet in packets.items()} if others else {}
+        if left_out := {name: reason for name, reason in found.items() if reason}:
+            reasons[uut] = left_out
+    for name in packets:
+        if guests and all(name in reasons.get(uut, {}) for uut in guests):
+            each = "; ".join(f"UUT {uut}: {of_uut[name]}" for uut, of_uut in reasons.items())
+            raise UsageError(f"profile {profile.name}: packet {name or 'plain'}: no UUT can forward it: {each}")
+    return reasons
 
 
 def _refuse_half(profile: Profile) -> None:
@@ -152,11 +182,12 @@ def resolve_guests(
     paths: Sequence[StreamPath] | None = None,
     cpus: Sequence[int] | None = None,
     run_id: str = "RUN",
+    packets: tuple[Packet, ...] = (),
 ) -> Guests:
     """Return a UUT and its neighbours by name, the victim first.
 
-    `paths` and `cpus` are those of its machine, or None if they are not known yet. UsageError when the topology
-    describes a guest that is impossible, MissingError when the machine has no such CPU.
+    `paths` and `cpus` are those of its machine, or None if they are not known yet. `packets` are those of the profile.
+    UsageError when the topology describes a guest that is impossible, MissingError when the machine has no such CPU.
     """
     topology = topology.on(uut.on)
     paths = stream_paths(topology) if paths is None else paths
@@ -183,7 +214,9 @@ def resolve_guests(
         except UsageError as error:
             who = "" if name == VICTIM else f"neighbour {name}: "
             raise UsageError(f"UUT {uut.name}: {who}{error}") from error
-        assignment = Assignment(spec.name, through, entitled[name], topology.uut_host, run_id)
+        own_packets = dict.fromkeys((*packets, *(path.packet for path in through if path.packet)))
+        forwarded = tuple(packet for packet in own_packets if not guest.unsupported_reason(packet, through))
+        assignment = Assignment(spec.name, through, entitled[name], topology.uut_host, run_id, forwarded)
         plan = guest.plan(assignment)
         pace = plan.pace.with_share(spec.cpu_limit).with_share(_SHARED_CPU if name in beside_victim else None)
         found[name] = ResolvedGuest(name, spec, assignment, plan, pace)
@@ -206,15 +239,17 @@ def needs_of(
     uuts: Collection[str] = (),
     activities: Mapping[str, Collection[Activity]] | None = None,
     sink: SinkSpec = SinkSpec(),  # noqa: B008 - frozen
+    packets: tuple[Packet, ...] = (),
 ) -> frozenset[str]:
     """Return the needs of these UUTs (empty: all of them) on this host, by their names in `netbench doctor`.
 
     `activities` are those of each neighbour that runs in any scenario; None: all neighbours run and may do anything.
+    `packets` are those that the UUTs forward, as far as they can.
     """
     chosen = [uut for uut in topology.uuts if not uuts or uut.name in uuts]
     needs = {f"port:{port.nic}" for port in topology.ports()}
     for machine in dict.fromkeys(uut.on for uut in chosen):
-        needs |= _needs_of_testbed(topology.on(machine), chosen, activities, sink)
+        needs |= _needs_of_testbed(topology.on(machine), chosen, activities, sink, packets)
     return frozenset(needs)
 
 
@@ -223,6 +258,7 @@ def _needs_of_testbed(
     chosen: Collection[UutSpec],
     activities: Mapping[str, Collection[Activity]] | None,
     sink: SinkSpec,
+    packets: tuple[Packet, ...],
 ) -> set[str]:
     needs = {"root", "setpriv"}
     here = [host for host in topology.hosts if topology.machine(host) is None]
@@ -244,7 +280,9 @@ def _needs_of_testbed(
     uut_here = machine is None or (machine in topology.ssh_hosts and topology.ssh_hosts[machine].is_emulated)
     for uut in (uut for uut in topology.uuts if uut in chosen):
         for name, spec in guest_specs(topology, uut).items():
-            wanted = _needs_of_guest(name, spec, make_uut(spec).plan(Assignment()), activities)
+            made = make_uut(spec)
+            forwarded = tuple(packet for packet in packets if not made.unsupported_reason(packet, ()))
+            wanted = _needs_of_guest(name, spec, made.plan(Assignment(packets=forwarded)), activities)
             # A VM has the tools of its image, an SSH host its installed ones; only guest images are copied there.
             needs |= {need for need in wanted if uut_here or need.startswith("image:")}
     return needs

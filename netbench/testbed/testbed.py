@@ -187,7 +187,9 @@ class Testbed:
     def _guest(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
         machine = self._uut_machine
         self._rings.switch_on()  # once more, where a link was down meanwhile
-        resolved = resolve_guests(self.topology, beside, self._paths, machine.cpus, self._run_id)[name]
+        resolved = resolve_guests(
+            self.topology, beside, self._paths, machine.cpus, self._run_id, tuple(self._profile.packets.values())
+        )[name]
         guest, point = resolved.make(), machine.point
 
         def brought_up() -> ActiveGuest:

@@ -136,6 +136,8 @@ def _traffic(
         dst_mac=active.ready.next_hop_macs[path.name],
         src_ip=path.src_ip_of(trial),
         dst_ip=path.dst_ip,
+        src_ip6=path.src_ip6_of(trial),
+        dst_ip6=path.dst_ip6,
         frame_size=frames.size,
         fps=None if wanted is None else ends.source.nearest_fps(wanted, frames.size),
         duration_s=task.duration_s,

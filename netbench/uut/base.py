@@ -15,7 +15,7 @@ from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import Requirement
 from netbench.model.fields import percent_text
-from netbench.model.packet import Layer
+from netbench.model.packet import Layer, Packet
 from netbench.model.paths import PREFIX, InterfaceRef, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.topology_specs import CpuShares
@@ -42,7 +42,8 @@ class Step(Protocol):
 class Assignment:
     """The task of a UUT: its name, the streams it forwards, and its CPU shares.
 
-    A neighbour may have no paths: then `host` is the name of its host. `run_id` names this run of netbench.
+    A neighbour may have no paths: then `host` is the name of its host. `run_id` names this run of netbench. `packets`
+    are the described packets that it forwards, besides the plain one.
     """
 
     name: str = "NAME"
@@ -50,6 +51,7 @@ class Assignment:
     cpu_shares: CpuShares = EVERYTHING
     host: str = ""
     run_id: str = "RUN"
+    packets: tuple[Packet, ...] = ()
 
     @property
     def cgroup_changes(self) -> list[AddCgroup]:
@@ -171,6 +173,10 @@ class UnitUnderTest:
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         """Raise UsageError when this UUT cannot forward on these paths."""
+
+    def unsupported_reason(self, packet: Packet, paths: Sequence[StreamPath]) -> str:
+        """Return why this UUT cannot forward a packet on these paths, with layer and field; empty if it can."""
+        return ""
 
     def plan(self, assignment: Assignment) -> UutPlan:
         """Return the steps of provisioning it, in order, and its requirements."""

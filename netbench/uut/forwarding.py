@@ -24,12 +24,10 @@ from netbench.hosts.remote_code import module_command_on
 from netbench.hosts.trusted_code import module_command
 from netbench.hosts.worker_client import WorkerProcess
 from netbench.linux.changes import (
-    AddAddress,
     AddBridge,
     AddForwardingEntry,
     AddIngress,
-    AddNeighbour,
-    AddTable,
+    AddVlan,
     Change,
     Enslave,
     Redirect,
@@ -41,7 +39,16 @@ from netbench.linux.changes import (
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.machine import Machine
 from netbench.model.paths import PREFIX, InterfaceRef, Nic, StreamPath, each_nic_once
-from netbench.model.traffic import PREFIX_LENGTH
+from netbench.uut.packet_interfaces import NO_HANDLING, PacketHandling, entries_of, exit_of, interface_changes
+from netbench.uut.routing import (
+    addresses,
+    flow_tables,
+    forwarding_switches,
+    ipv6_switches,
+    nat_tables,
+    reverse_path_filters_off,
+    routes,
+)
 
 Forward = Literal["bridge", "route", "flowtable", "tc", "xdp"]
 # Ways in which the kernel is a router: frames are addressed to it, and not to the sink.
@@ -100,35 +107,38 @@ def forwards(nic: NicCounters) -> bool:
     return nic.up and nic.forwards
 
 
-def forwarding_changes(paths: Sequence[StreamPath], how: Forward, name: str = "NAME") -> list[Change]:
+def forwarding_changes(
+    paths: Sequence[StreamPath], how: Forward, name: str = "NAME", handling: PacketHandling = NO_HANDLING
+) -> list[Change]:
     """Return the changes that make a kernel forward for the UUT `name`; changes by the same tool are adjacent."""
     if how in ROUTING:
-        return [*_routing(paths), *_addresses(paths), *_flow_tables(paths, how, name)]
+        return [*forwarding_switches(paths, handling, all_ours=False), *_routing(paths, how, name, handling)]
     if how == "tc":
         return [*take_all(paths), *_redirects(paths)]
     if how == "xdp":
         return list(take_all(paths))
-    bridges = _bridges(paths)
+    bridges = _bridges(paths, handling)
     # In our namespaces IPv6 is off for all interfaces; elsewhere the bridge itself would send frames among ours.
     return [
         *no_bridge_netfilter(paths),
         *bridges,
         *no_ipv6(bridge.interface for bridge in bridges if bridge.netns is None),
-        *_ports(paths),
+        *_ports(paths, handling),
     ]
 
 
-def changes_in_guest(paths: Sequence[StreamPath], how: Forward) -> list[Change]:
+def changes_in_guest(paths: Sequence[StreamPath], how: Forward, handling: PacketHandling = NO_HANDLING) -> list[Change]:
     """Return the same for a guest's kernel: its NICs are still down, and IPv6 must be off to send no frames."""
     if not paths:
         return []
     up = [SetUp(nic.netns, nic.interface) for path in each_nic_once(paths) for nic in inside_nics(path)]
     quiet = no_ipv6(("all", "default"))
     if how in ROUTING:
-        return [*quiet, *_routing(paths, all_ours=True), *up, *_addresses(paths), *_flow_tables(paths, how, "guest")]
+        switches = forwarding_switches(paths, handling, all_ours=True)
+        return [*quiet, *switches, *up, *_routing(paths, how, "guest", handling)]
     if how == "tc":
         return [*quiet, *up, *take_all(paths), *_redirects(paths)]
-    return [*quiet, *no_bridge_netfilter(paths), *up, *_bridges(paths), *_ports(paths)]
+    return [*quiet, *no_bridge_netfilter(paths), *up, *_bridges(paths, handling), *_ports(paths, handling)]
 
 
 def no_bridge_netfilter(paths: Sequence[StreamPath]) -> Iterator[Change]:
@@ -150,56 +160,46 @@ def take_all(paths: Sequence[StreamPath]) -> list[Change]:
     return [SetPromiscuous(nic.netns, nic.interface) for path in each_nic_once(paths) for nic in inside_nics(path)]
 
 
-def _bridges(paths: Sequence[StreamPath]) -> list[AddBridge]:
+def _routing(paths: Sequence[StreamPath], how: Forward, name: str, handling: PacketHandling) -> Iterator[Change]:
+    """Yield the changes that make a kernel route which forwards already."""
+    yield from interface_changes(paths, handling, routes=True)
+    yield from reverse_path_filters_off(paths, handling)
+    yield from ipv6_switches(paths, handling)
+    yield from addresses(paths, handling)
+    yield from routes(paths, handling)
+    yield from flow_tables(paths, handling, name) if how == "flowtable" else ()
+    yield from nat_tables(paths, handling, name)
+
+
+def _bridges(paths: Sequence[StreamPath], handling: PacketHandling) -> list[AddBridge]:
     """Return one bridge for each stream and its reverse stream."""
-    return [AddBridge(inside_nics(path)[0].netns, f"{PREFIX}br-{path.name}") for path in each_nic_once(paths)]
+    filters = bool(handling.options.vlans)
+    return [
+        AddBridge(inside_nics(path)[0].netns, f"{PREFIX}br-{path.name}", filters=filters)
+        for path in each_nic_once(paths)
+    ]
 
 
-def _ports(paths: Sequence[StreamPath]) -> Iterator[Change]:
+def _ports(paths: Sequence[StreamPath], handling: PacketHandling) -> Iterator[Change]:
     """Yield the changes that make the NICs of each stream ports of its bridge, with the sink in its FDB."""
-    for bridge, path in zip(_bridges(paths), each_nic_once(paths), strict=True):
-        for nic in inside_nics(path):
-            yield Enslave(nic.netns, nic.interface, bridge.interface)
+    vlans = handling.options.vlans
+    yield from interface_changes(paths, handling, routes=False)
+    for bridge, path in zip(_bridges(paths, handling), each_nic_once(paths), strict=True):
+        for interface in _bridged(path, handling):
+            yield Enslave(bridge.netns, interface, bridge.interface)
         yield SetUp(bridge.netns, bridge.interface)
+    for path in each_nic_once(paths):
+        netns = inside_nics(path)[0].netns
+        yield from (AddVlan(netns, interface, vlan) for interface in _bridged(path, handling) for vlan in vlans)
     for path in paths:
         _, egress = inside_nics(path)
-        yield AddForwardingEntry(egress.netns, egress.interface, path.sink.mac)
+        for vlan in vlans or (None,):
+            yield AddForwardingEntry(egress.netns, exit_of(path, handling), path.sink.mac, vlan)
 
 
-def _routing(paths: Sequence[StreamPath], *, all_ours: bool = False) -> Iterator[Change]:
-    """Yield the changes for plain IP forwarding; `all_ours`: outside namespaces, nothing else uses the kernel."""
-    for netns in _namespaces(paths):
-        if netns or all_ours:
-            yield SetSysctl(netns, "net.ipv4.ip_forward", "1")
-        yield SetSysctl(netns, "net.ipv4.conf.all.rp_filter", "0")
-        yield SetSysctl(netns, "net.ipv4.conf.all.send_redirects", "0")
-    # The machine-wide setting overwrites those of all its interfaces, which could not be restored.
-    outside = [nic for path in paths for nic in inside_nics(path) if nic.netns is None and not all_ours]
-    for interface in dict.fromkeys(nic.interface for nic in outside):
-        yield SetSysctl(None, of_nic(4, interface, "forwarding"), "1")
-
-
-def _addresses(paths: Sequence[StreamPath]) -> Iterator[Change]:
-    """Yield the changes that add addresses on both NICs of each stream, and a permanent neighbour for its sink."""
-    for path in paths:
-        ingress, egress = inside_nics(path)
-        yield AddAddress(ingress.netns, ingress.interface, path.ingress_ip, PREFIX_LENGTH)
-        yield AddAddress(egress.netns, egress.interface, path.egress_ip, PREFIX_LENGTH)
-        yield AddNeighbour(egress.netns, egress.interface, path.dst_ip, path.sink.mac)
-
-
-def _flow_tables(paths: Sequence[StreamPath], how: Forward, name: str) -> Iterator[AddTable]:
-    """Yield the tables for `flowtable`: a flow is added at its second frame, when conntrack has confirmed it."""
-    for netns in _namespaces(paths) if how == "flowtable" else ():
-        nics = [nic.interface for path in each_nic_once(paths) for nic in inside_nics(path) if nic.netns == netns]
-        devices, table = ", ".join(f'"{nic}"' for nic in nics), f"ip {PREFIX}{name}"
-        rules = [
-            f"add table {table}",
-            f"add flowtable {table} fast {{ hook ingress priority 0; devices = {{ {devices} }}; }}",
-            f"add chain {table} forward {{ type filter hook forward priority 0; policy accept; }}",
-            f"add rule {table} forward ip protocol udp flow add @fast",
-        ]
-        yield AddTable(netns, "ip", PREFIX + name, "".join(f"{rule}\n" for rule in rules))
+def _bridged(path: StreamPath, handling: PacketHandling) -> list[str]:
+    """Return the interfaces that a bridge joins for a stream."""
+    return [*entries_of(path, handling, routes=False), exit_of(path, handling)]
 
 
 def _redirects(paths: Sequence[StreamPath]) -> Iterator[Change]:

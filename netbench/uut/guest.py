@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netbench.errors import TestbedError, UsageError
+from netbench.errors import ChangeError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.remote_code import program_command
@@ -11,11 +11,12 @@ from netbench.linux.changes import Change
 from netbench.linux.counters.iproute_counters import read_nics
 from netbench.linux.machine import Machine
 from netbench.model.frame_size import USUAL_MTU
+from netbench.model.packet import Packet
 from netbench.model.paths import InterfaceRef, Nic, StreamPath
 from netbench.model.points import PointKind
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut import reception_probe
-from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.base import PROBE_LIMIT_S, Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest, inside_nics
 from netbench.uut.guest_links import (
     GuestLink,
@@ -29,6 +30,16 @@ from netbench.uut.guest_links import (
     places_of,
     points_inside,
     read_links,
+)
+from netbench.uut.packet_headers import PLAIN
+from netbench.uut.packet_interfaces import PacketHandling
+from netbench.uut.packet_support import (
+    at_sink,
+    check_handling,
+    missing_feature,
+    packet_needs,
+    require_ipv6,
+    unsupported_reason,
 )
 from netbench.vmm.base import GuestSpec, RunningGuest, Vmm, guest_directory
 
@@ -86,7 +97,12 @@ class Guest(UnitUnderTest):
                     f"stream {path.name}: its links have `mtu: {path.mtu}`, and the NICs of guests {USUAL_MTU}; leave "
                     "it out, or choose UUTs that are no guests (--uut)"
                 )
+        check_handling(paths, self._handling(()), all_ours=True)
         self._vmm.check(paths)
+
+    def unsupported_reason(self, packet: Packet, paths: Sequence[StreamPath]) -> str:
+        how = self._vmm.options.forward
+        return unsupported_reason(packet, paths, how, self._handling((packet,)), all_ours=True)
 
     def plan(self, assignment: Assignment) -> UutPlan:
         vmm, paths = self._vmm, assignment.paths
@@ -99,13 +115,14 @@ class Guest(UnitUnderTest):
             *vmm.changes(spec),
             *(() if vmm.elsewhere else attaching_changes(paths, attachment, self._towards(paths))),
             StartGuest(spec, vmm.command(spec)),
-            *map(ChangeInside, self._changes_inside(paths, named)),
+            *map(ChangeInside, self._changes_inside(paths, named, assignment.packets)),
         ]
         return UutPlan(
             steps=tuple(steps),
             needs=vmm.needs()
             | attachment.needs
-            | (set() if vmm.elsewhere or attachment.on_nic else {"bridge", "bridge-nf"}),
+            | (set() if vmm.elsewhere or attachment.on_nic else {"bridge", "bridge-nf"})
+            | (set() if vmm.own_kernel else packet_needs(self._handling(assignment.packets), vmm.options.forward)),
             load_needs=vmm.load_needs(),
             pace=vmm.pace_of(paths),
             own_kernel=vmm.own_kernel,
@@ -139,6 +156,12 @@ class Guest(UnitUnderTest):
             inside=host,
             facts=facts | site.assignment.cpu_facts,
             points=guest_points(site.paths, running.links),
+            at_sink=at_sink(
+                list(_seen_inside(site.paths, running.nics)) if site.paths else [],
+                self._vmm.options.forward,
+                self._handling(site.assignment.packets),
+            ),
+            probe_limit_s=None if self.unsupported_reason(PLAIN, ()) else PROBE_LIMIT_S,
         )
 
     @property
@@ -215,18 +238,31 @@ class Guest(UnitUnderTest):
 
     def _towards(self, paths: Sequence[StreamPath]) -> dict[str, str]:
         """Return the MAC address that each stream's frames are sent to: the sink's, or with routing the guest's."""
-        routes = self._vmm.options.forward in ROUTING
+        routes = self._vmm.options.forward in ROUTING or self._handling(()).ends_tunnels
         return {path.name: guest_mac(path, "ingress") if routes else path.sink.mac for path in paths}
 
-    def _changes_inside(self, paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> list[Change]:
-        return changes_in_guest(list(_seen_inside(paths, nics)), self._vmm.options.forward)
+    def _changes_inside(
+        self, paths: Sequence[StreamPath], nics: Mapping[str, GuestNics], packets: tuple[Packet, ...]
+    ) -> list[Change]:
+        inside = list(_seen_inside(paths, nics))
+        return changes_in_guest(inside, self._vmm.options.forward, self._handling(packets))
+
+    def _handling(self, packets: tuple[Packet, ...]) -> PacketHandling:
+        return PacketHandling(self._vmm.options, packets)
 
     def _forward(self, site: Site, running: _Running, host: Host) -> None:
         """Make it forward, and wait until frames really reach it."""
         title = running.guest.spec.title
         running.nics = self._find_nics(site.paths, host, title)
         machine = running.machine
-        machine.make(self._changes_inside(site.paths, running.nics))
+        packets = site.assignment.packets
+        require_ipv6(machine, self._handling(packets), self._vmm.options.forward)
+        try:
+            machine.make(self._changes_inside(site.paths, running.nics, packets))
+        except ChangeError as error:
+            if missing := missing_feature(error, f"the kernel of {title}"):
+                raise missing from error
+            raise
         inside = _seen_inside(site.paths, running.nics)
         await_forwarding(machine, [nic.place for path in inside for nic in inside_nics(path)], title)
         if running.links:  # otherwise the probes of its testbed check whether frames reach it

@@ -9,12 +9,14 @@ from netbench.errors import ChangeError, KeyedError, MissingError
 from netbench.hosts.host_wrappers import ConfinedHost
 from netbench.linux.changes import AddIngress, AddTable, Change, GroOn, Redirect, SteerReceived
 from netbench.linux.requirements import IN_A_VM, ON_VETH, Feature, Probes, Requirement
+from netbench.model.packet import Packet
+from netbench.model.packet_options import PacketOptions
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, PointKind, forwarding_point
 from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import xdp_process
-from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.base import PROBE_LIMIT_S, Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import (
     ROUTING,
     Forward,
@@ -23,6 +25,18 @@ from netbench.uut.forwarding import (
     await_forwarding,
     forwarding_changes,
     inside_nics,
+)
+from netbench.uut.packet_headers import PLAIN
+from netbench.uut.packet_interfaces import PacketHandling
+from netbench.uut.packet_support import (
+    PACKET_FEATURES,
+    at_sink,
+    check_handling,
+    conntrack_facts,
+    missing_feature,
+    packet_needs,
+    require_ipv6,
+    unsupported_reason,
 )
 
 _QUIET_TIME_S = 0.01  # a kernel forwards at once
@@ -38,8 +52,8 @@ _CHANGES = {"flowtable": (AddTable,), "tc": (AddIngress, Redirect)}
 _XDP_ROLE = "xdp"
 
 
-class RawOptions(BaseModel, extra="forbid", frozen=True):
-    """How a kernel forwards, and on which CPUs.
+class RawOptions(PacketOptions, extra="forbid"):
+    """How a kernel forwards, on which CPUs, and what it does to the headers of packets.
 
     `forward`: `bridge` (L2), `route` (L3), `flowtable` (L3, past the IP layer after the first frames of a flow), `tc`
     or `xdp` (redirected as they are, before any layer sees them). `rps` are the CPUs that process the frames of the
@@ -105,6 +119,7 @@ class Raw(UnitUnderTest):
             optional=True,
             otherwise="`xdp: auto` also works behind the driver; `forward: tc` does without",
         ),
+        *PACKET_FEATURES.values(),
     )
 
     def __init__(self, options: RawOptions) -> None:
@@ -114,25 +129,34 @@ class Raw(UnitUnderTest):
     def check(self, paths: Sequence[StreamPath]) -> None:
         for path in paths:
             inside_nics(path)
+        check_handling(paths, self._handling(()), all_ours=False)
+
+    def unsupported_reason(self, packet: Packet, paths: Sequence[StreamPath]) -> str:
+        how = self.options.forward
+        return unsupported_reason(packet, paths, how, self._handling((packet,)), all_ours=False)
 
     def plan(self, assignment: Assignment) -> UutPlan:
+        how, handling = self.options.forward, self._handling(assignment.packets)
         return UutPlan(
             steps=(
                 *assignment.cgroup_changes,
-                *forwarding_changes(assignment.paths, self.options.forward, assignment.name),
+                *forwarding_changes(assignment.paths, how, assignment.name, handling),
                 *self._steering(assignment.paths),
                 *self._redirecting(assignment.paths),
             ),
-            needs=frozenset(_NEEDS[self.options.forward]),
+            needs=frozenset(_NEEDS[how]) | packet_needs(handling, how),
             load_needs=frozenset({"stress-ng"}),
             pace=DurationEstimate(bring_up_s=0.8 if self.options.forward == "xdp" else 0.4, load_s=0.1, worker_s=0.015),
         )
 
     def provision(self, site: Site) -> None:
         """Carry out the plan; MissingError where the kernel does not support this way to forward."""
+        require_ipv6(site.machine, self._handling(site.assignment.packets), self.options.forward)
         try:
             super().provision(site)
         except ChangeError as error:
+            if missing := missing_feature(error, "this kernel"):
+                raise missing from error
             if not isinstance(error.change, _CHANGES.get(self.options.forward, ())):
                 raise  # other causes: an address that is in use, for example
             features = (need for need in Raw.may_need if isinstance(need, Feature))
@@ -155,16 +179,21 @@ class Raw(UnitUnderTest):
             facts |= self._xdp_facts(self._process)
         if self.options.rps:
             facts["rps"] = ",".join(map(str, self.options.rps))
+        how, handling = self.options.forward, self._handling(own.packets)
+        if how in ROUTING:
+            facts |= conntrack_facts(site.host)
         nics = {path.name: inside_nics(path) for path in site.paths}
         await_forwarding(site.machine, [nic.place for pair in nics.values() for nic in pair])
         bridged = {path.name: path.sink.mac for path in site.paths}
         routed = {stream: ingress.mac for stream, (ingress, _) in nics.items()}
         return Ready(
-            next_hop_macs=routed if self.options.forward in ROUTING else bridged,
+            next_hop_macs=routed if how in ROUTING or handling.ends_tunnels else bridged,
             quiet_time_s=_QUIET_TIME_S,
             inside=ConfinedHost(site.host, own.cpu_shares.cpus, own.cgroup_procs(site.host)),
             facts=facts | own.cpu_facts,
             points={path.name: (self._forwards_at(path),) for path in site.paths},
+            at_sink=at_sink(site.paths, how, handling),
+            probe_limit_s=None if self.unsupported_reason(PLAIN, ()) else PROBE_LIMIT_S,
         )
 
     def read(self) -> Reading:
@@ -179,6 +208,9 @@ class Raw(UnitUnderTest):
         if process:
             process.end()
         super().destroy()
+
+    def _handling(self, packets: tuple[Packet, ...]) -> PacketHandling:
+        return PacketHandling(self.options, packets)
 
     def _steering(self, paths: Sequence[StreamPath]) -> list[Change]:
         nics = [inside_nics(path)[0] for path in paths if self.options.rps]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import AddDelay, AddTable
@@ -81,8 +81,10 @@ class Limit(BaseModel, extra="forbid", frozen=True):
         return f"limit rate over {self.fps}/second burst {self.burst} packets"
 
 
-class Impaired(BaseModel, extra="forbid", frozen=True):
+class Impaired(BaseModel):
     """The drops of a stream (either `drop` or `limit`), and the minimum delay of its frames, in seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     drop: DropRule | None = None
     """Drop k of every n frames of each stream."""
@@ -110,7 +112,7 @@ class Impaired(BaseModel, extra="forbid", frozen=True):
         return isinstance(self.truth, DropRule) and self.truth.k == self.truth.n
 
 
-class ReferenceOptions(RawOptions, Impaired, frozen=True):
+class ReferenceOptions(RawOptions, Impaired):
     """The options of `raw` that support rules, and the impairments of frames.
 
     `reverse`, if given, replaces the impairments for reverse streams.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import ConfigDict, field_validator
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process, machine_name
@@ -15,13 +15,14 @@ from netbench.linux.changes import Change
 from netbench.linux.locks import STATE_DIRECTORY
 from netbench.linux.requirements import Requirement
 from netbench.model.fields import BootLimit
+from netbench.model.packet_options import PacketOptions
 from netbench.model.paths import PREFIX, StreamPath
 from netbench.model.virtualisation import DurationEstimate, NicKind, Supports, Virtualisation
 from netbench.vmm.attachment import Attachment, tap
 
 
-class GuestOptions(BaseModel):
-    """How a guest's kernel forwards, and the limit of its boot time, in seconds.
+class GuestOptions(PacketOptions):
+    """How a guest's kernel forwards, what it does to packets, and the limit of its boot time, in seconds.
 
     The same ways as `raw` except `xdp`: the process that keeps XDP programs attached runs on this machine only.
     """

@@ -15,6 +15,7 @@ from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.recovery_journal import Journal
 from netbench.model.frame_size import FrameSize
+from netbench.model.packet import Packet
 from netbench.model.paths import StreamPath
 from netbench.model.points import whole_path
 from netbench.model.stream_paths import stream_paths
@@ -78,11 +79,12 @@ class Yard:
         name: str,
         paths: tuple[StreamPath, ...] = (),
         entitlement: CpuShares = EVERYTHING,
+        packets: tuple[Packet, ...] = (),
     ) -> Iterator[ActiveGuest]:
         """Bring up a UUT until the block ends."""
         point = self.machine.point
         try:
-            own = Assignment(name, paths, entitlement, "uut", self.run_id)
+            own = Assignment(name, paths, entitlement, "uut", self.run_id, packets)
             active = bring_up(uut, Site(own, self.machine, self.hosts))
             uut.reset()
             yield active

@@ -25,6 +25,8 @@ from netbench.linux.changes.links import (
 )
 from netbench.linux.changes.ports import KeepPort, MovePort
 from netbench.linux.changes.receive import BindThread, GroOn, OffloadsOff, ReceiveByNapi, SteerReceived
+from netbench.linux.changes.routes import AddRoute, AddRule
+from netbench.linux.changes.tunnels import AddTunnel, AddVlan, AddVlanInterface
 
 __all__ = [
     "AddAddress",
@@ -36,10 +38,15 @@ __all__ = [
     "AddMacvtap",
     "AddNamespace",
     "AddNeighbour",
+    "AddRoute",
+    "AddRule",
     "AddRunDirectory",
     "AddTable",
     "AddTap",
+    "AddTunnel",
     "AddVeth",
+    "AddVlan",
+    "AddVlanInterface",
     "BindThread",
     "Change",
     "Enslave",

@@ -75,15 +75,18 @@ class AddBridge(AddLink):
     """A bridge that only forwards: no multicast snooping, no netfilter, and no spanning tree.
 
     With the forward delay `stp_s` it has spanning tree: then a port blocks for twice that time after its link came up.
+    If it `filters` VLANs, its ports carry only those that they are given, and no frames without a tag.
     """
 
     stp_s: float | None = None
+    filters: bool = False
 
     @property
     def line(self) -> tuple[str, ...]:
         stp, delay_cs = (0, 0) if self.stp_s is None else (1, round(100 * self.stp_s))
         quiet = f"stp_state {stp} mcast_snooping 0 forward_delay {delay_cs}"
-        return self._words(f"link add {{0.interface}} type bridge {quiet}")
+        filters = "vlan_filtering 1 vlan_default_pvid 0" if self.filters else ""
+        return self._words(f"link add {{0.interface}} type bridge {quiet} {filters}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +154,17 @@ class Enslave(RequestInNamespace):
 
 @dataclass(frozen=True, slots=True)
 class AddAddress(RequestInNamespace):
-    """An IPv4 address on an interface."""
+    """An IPv4 address on an interface, or an IPv6 address without duplicate address detection."""
 
     REQUEST: ClassVar[str] = "address add {0.address}/{0.prefix_length} dev {0.interface}"
     UNDO: ClassVar[str] = "address del {0.address}/{0.prefix_length} dev {0.interface}"
     interface: str
     address: str
     prefix_length: int
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        return self._words(f"{self.REQUEST} {'nodad' if ':' in self.address else ''}")
 
     def with_former_state(self, state: MachineState) -> Self:
         existing = state.link(self.netns, self.interface).get("addr_info", ())
@@ -191,6 +198,11 @@ class AddForwardingEntry(RequestInNamespace):
     REQUEST: ClassVar[str] = "fdb replace {0.mac} dev {0.interface} master static"
     interface: str
     mac: str
+    vlan: int | None = None  # where the bridge filters VLANs
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        return self._words(f"{self.REQUEST} {'' if self.vlan is None else 'vlan {0.vlan}'}")
 
 
 @dataclass(frozen=True, slots=True)

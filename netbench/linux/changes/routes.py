@@ -1,0 +1,80 @@
+"""Routes and routing rules, made by iproute2, for IPv4 and IPv6."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from netbench.errors import TestbedError
+from netbench.linux.changes.base import MachineState, RequestInNamespace, ip_json, not_ours
+
+_ANY = {4: "0.0.0.0/0", 6: "::/0"}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOfFamily(RequestInNamespace):
+    """A request about IPv4 or IPv6: `version` is 4 or 6. Each has tables and rules of its own."""
+
+    version: int
+
+    @property
+    def tool(self) -> tuple[str, ...]:
+        netns = ("-n", self.netns) if self.netns else ()
+        return (self.PROGRAM, f"-{self.version}", *netns)
+
+    def _listed(self, state: MachineState, *words: str) -> bool:
+        """Return whether the kernel lists anything for `ip WORDS`."""
+        try:
+            return bool(ip_json(state.host, self.netns, f"-{self.version}", *words))
+        except TestbedError:
+            return False  # there is no such table
+
+
+@dataclass(frozen=True, slots=True)
+class AddRule(RequestOfFamily):
+    """Route the packets that `interface` receives by a table of their own, before the machine's tables.
+
+    `selector` restricts the rule to some of them: `ipproto udp dport 4789` (ip-rule(8)).
+    """
+
+    RULE: ClassVar[str] = "pref {0.preference} iif {0.interface} {0.selector} lookup {0.table}"
+    REQUEST: ClassVar[str] = f"rule add {RULE}"
+    UNDO: ClassVar[str] = f"rule del {RULE}"
+    interface: str
+    table: int
+    selector: str = ""
+    preference: int = 1000
+
+    def _words(self, template: str) -> tuple[str, ...]:
+        return tuple(template.format(self).split())
+
+    def with_former_state(self, state: MachineState) -> Self:
+        if self._listed(state, "rule", "show", "table", str(self.table)):
+            raise not_ours(f"a routing rule for the table {self.table}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class AddRoute(RequestOfFamily):
+    """The default route of a table: through a neighbour on `interface`, or without `gateway` to the machine itself."""
+
+    interface: str
+    table: int
+    gateway: str = ""
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        return ("route", "add", *self._route)
+
+    @property
+    def undo_line(self) -> tuple[str, ...]:
+        return ("route", "del", *self._route)
+
+    @property
+    def _route(self) -> tuple[str, ...]:
+        kind, via = ("local", "") if not self.gateway else ("", f"via {self.gateway}")
+        onlink = "onlink" if self.gateway else ""
+        return self._words(f"{kind} {_ANY[self.version]} {via} dev {{0.interface}} {onlink} table {{0.table}}")
+
+    def with_former_state(self, state: MachineState) -> Self:
+        if self._listed(state, "route", "show", "table", str(self.table)):
+            raise not_ours(f"the routing table {self.table}")
+        return self

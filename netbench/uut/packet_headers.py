@@ -1,0 +1,235 @@
+"""Headers of packets on their way through a UUT: those it cannot forward, and those that it changes."""
+
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Literal
+
+from netbench.model.packet import (
+    ANY,
+    AnyValue,
+    FieldRef,
+    FieldValue,
+    Layer,
+    ListedValues,
+    Packet,
+    RandomValues,
+    SteppedValues,
+    Values,
+)
+from netbench.model.packet_options import Encapsulation, PacketOptions
+from netbench.model.paths import StreamPath
+
+Layers = tuple[Layer, ...]
+Address = IPv4Address | IPv6Address
+AnyField = FieldValue | AnyValue
+
+PLAIN = Packet("", (Layer("Ether"), Layer("IP"), Layer("UDP")))
+ROUTED = {"IP": "ttl", "IPv6": "hlim"}  # the headers that a router forwards by, and their fields that it lowers
+LAYER_OF: dict[Encapsulation, str] = {"vlan": "Dot1Q", "vxlan": "VXLAN", "geneve": "GENEVE", "gre": "GRE"}
+TUNNEL_PORTS = {"vxlan": 4789, "geneve": 6081}  # RFC 7348, section 5; RFC 8926, section 3.3
+_USUAL_HOPS = 64  # of scapy, in both fields
+_MOST_LISTED = 4096  # values of a varying field that are tried one by one
+# Networks that NAT translates, in nftables' and in our own words: the network before and after.
+NAT_NETWORKS = {
+    "source": ("198.18.0.0/16", "10.18.0.0/16"),
+    "destination": ("198.19.0.0/16", "10.19.0.0/16"),
+}
+NAT_FIELDS = {"source": "src", "destination": "dst"}
+# 1 in these ranges is a loopback address, that of no interface, or one of several (RFC 6890).
+_NOT_FORWARDED = tuple(map(ip_network, ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "::/127", "fe80::/10", "ff00::/8")))
+
+
+def field_of(layer: Layer, name: str, default: AnyField | None = None) -> AnyField | None:
+    """Return the value of a field; `default` if the description leaves it out."""
+    return dict(layer.fields).get(name, default)
+
+
+def with_fields(layer: Layer, **values: AnyField) -> Layer:
+    """Return the layer with other values of fields; new fields follow the existing ones."""
+    return Layer(layer.name, tuple((dict(layer.fields) | values).items()))
+
+
+def without_fields(layer: Layer, *names: str) -> Layer:
+    """Return the layer without fields, which thereby have the values that follow from other headers."""
+    return Layer(layer.name, tuple((name, value) for name, value in layer.fields if name not in names))
+
+
+def position_of(layers: Sequence[Layer], name: str) -> int | None:
+    """Return the index of the outermost layer with this name; None without one."""
+    return next((number for number, layer in enumerate(layers) if layer.name == name), None)
+
+
+def values_of_field(packet: Packet, ref: FieldRef) -> Iterator[FieldValue]:
+    """Yield the values of a field: all that vary if they are few, else first and last; or the fixed one, if given."""
+    for field in packet.vary:
+        if field.ref == ref:
+            yield from _some_of(field.values)
+            return
+    same = [layer for layer in packet.layers if layer.name == ref.layer]
+    value = field_of(same[ref.occurrence - 1], ref.field) if len(same) >= ref.occurrence else None
+    if value is not None and not isinstance(value, AnyValue):
+        yield value
+
+
+def is_chosen(packet: Packet, ref: FieldRef) -> bool:
+    """Return whether the user has chosen the value of a field, or varies it."""
+    return next(values_of_field(packet, ref), None) is not None
+
+
+def _some_of(values: Values) -> Iterator[int]:
+    match values:
+        case ListedValues(listed):
+            yield from listed
+        case SteppedValues(first, step, count):
+            numbers = range(count) if count <= _MOST_LISTED else (0, count - 1)
+            yield from (first + step * number for number in numbers)
+        case RandomValues(least, most, _):
+            yield from (least, most)
+
+
+def encapsulated_at(layers: Sequence[Layer], kind: Encapsulation) -> int | None:
+    """Return the index of the header that a terminating interface removes last; None without such headers."""
+    at = position_of(layers, LAYER_OF[kind])
+    if at is None or (kind == "vlan" and at != 1):
+        return None
+    if port := TUNNEL_PORTS.get(kind):
+        outer = layers[at - 1]
+        return at if outer.name == "UDP" and field_of(outer, "dport", port) == port else None
+    return at
+
+
+def unroutable_reason(packet: Packet, layers: Layers) -> str:
+    """Return why a router cannot forward these headers of a packet, with layer and field; empty if it can.
+
+    `layers` are those of the packet from one of its Ethernet headers on.
+    """
+    if layers[0].name != "Ether":
+        return f"{layers[0].name}: a router expects Ether as the outermost header"
+    if len(layers) < 2:
+        return "Ether: a router forwards only IP and IPv6, and no header follows"
+    header = layers[1]
+    if header.name not in ROUTED:
+        return f"{header.name}: a router forwards only IP and IPv6 behind Ether"
+    skipped = len(packet.layers) - len(layers)
+    if is_chosen(packet, _ref(packet, skipped, "dst")):
+        return "Ether.dst: a router accepts only frames to its own address; leave the field out"
+    of_header = skipped + 1
+    hops = ROUTED[header.name]
+    if any(isinstance(value, int) and value < 2 for value in values_of_field(packet, _ref(packet, of_header, hops))):
+        return f"{header.name}.{hops}: a router drops packets with less than 2"
+    if header.name == "IP" and is_chosen(packet, _ref(packet, of_header, "chksum")):
+        return "IP.chksum: a router drops packets whose header checksum is wrong; leave the field out"
+    for field in ("src", "dst"):
+        for value in values_of_field(packet, _ref(packet, of_header, field)):
+            address = _address(header.name, value)
+            if address and any(address in network for network in _NOT_FORWARDED):
+                return f"{header.name}.{field}: a router does not forward packets with the address {address}"
+    return ""
+
+
+def _ref(packet: Packet, position: int, field: str) -> FieldRef:
+    """Return a field of the layer at a position of the packet."""
+    name = packet.layers[position].name
+    return FieldRef(name, field, sum(layer.name == name for layer in packet.layers[: position + 1]))
+
+
+def _address(layer: str, value: FieldValue) -> Address | None:
+    try:
+        if isinstance(value, int):
+            return IPv4Address(value) if layer == "IP" else IPv6Address(value)
+        return ip_address(str(value))
+    except ValueError:
+        return None  # the reader of packets refuses it
+
+
+def unfiltered_reason(packet: Packet, vlans: Sequence[int]) -> str:
+    """Return why none of a packet's frames passes a bridge that carries only these VLANs; empty if some do."""
+    listed = ", ".join(map(str, vlans))
+    if len(packet.layers) < 2 or packet.layers[1].name != "Dot1Q":
+        return f"Dot1Q: the bridge carries only VLANs {listed}, and the outermost header of the packet is no such tag"
+    tags = list(values_of_field(packet, FieldRef("Dot1Q", "vlan"))) or [1]  # scapy's default
+    spans = [field.values for field in packet.vary if field.ref == FieldRef("Dot1Q", "vlan")]
+    if any(isinstance(span, RandomValues) for span in spans) or set(tags) & set(vlans):
+        return ""
+    return f"Dot1Q.vlan: the bridge carries only VLANs {listed}"
+
+
+def untranslatable_reason(packet: Packet, layers: Layers, nat: Literal["source", "destination"]) -> str:
+    """Return why NAT cannot translate these headers of a packet, with layer and field; empty if it can."""
+    if layers[1].name != "IP":
+        return f"{layers[1].name}: the UUT translates addresses of IP (NAT44)"
+    network, field = ip_network(NAT_NETWORKS[nat][0]), NAT_FIELDS[nat]
+    for value in values_of_field(packet, _ref(packet, len(packet.layers) - len(layers) + 1, field)):
+        address = _address("IP", value)
+        if address and address not in network:
+            return f"IP.{field}: the UUT translates addresses of {network}, and {address} is not one of them"
+    return ""
+
+
+def unterminated_reason(packet: Packet, options: PacketOptions) -> str:
+    """Return why the UUT does not remove the encapsulation that it terminates from a packet; empty if it does."""
+    kind = options.terminate
+    assert kind
+    at = encapsulated_at(packet.layers, kind)
+    if at is None:
+        return f"{LAYER_OF[kind]}: the UUT forwards only what this header encapsulates, and the packet has none there"
+    ref, number = _ref(packet, at, {"vlan": "vlan", "gre": "key"}.get(kind, "vni")), options.id_of(kind)
+    default: list[FieldValue | None] = [{"vlan": 1, "gre": None}.get(kind, 0)]  # scapy's
+    if kind != "geneve" and number not in (list(values_of_field(packet, ref)) or default):
+        return f"{ref}: the UUT terminates {'GRE without a key' if number is None else number}"
+    if kind != "vlan" and packet.layers[1].name != "IP":
+        return f"{packet.layers[1].name}: the UUT terminates tunnels over IP that follows Ether"
+    return ""
+
+
+def routed(layers: Layers, path: StreamPath) -> Layers:
+    """Return the headers that a router between a path's NICs sends: other MAC addresses, and a hop less."""
+    assert path.egress
+    ether, header, *rest = layers
+    hops = ROUTED[header.name]
+    left = field_of(header, hops, _USUAL_HOPS)
+    changed = with_fields(header, **{hops: left - 1 if isinstance(left, int) else ANY})
+    return (with_fields(ether, src=path.egress.mac, dst=path.sink.mac), changed, *rest)
+
+
+def translated(layers: Layers, nat: Literal["source", "destination"]) -> Layers:
+    """Return the headers with a translated address; ANY where the address is left out."""
+    ether, header, *rest = layers
+    before, after = map(ip_network, NAT_NETWORKS[nat])
+    field, value = NAT_FIELDS[nat], field_of(header, NAT_FIELDS[nat])
+    address = _address("IP", value) if isinstance(value, int | str) else None
+    if address is None:
+        return (ether, with_fields(header, **{field: ANY}), *rest)
+    host = int(address) - int(before.network_address)
+    return (ether, with_fields(header, **{field: str(after.network_address + host)}), *rest)
+
+
+def decapsulated(layers: Layers, kind: Encapsulation) -> Layers:
+    """Return the headers without an encapsulation: from Ethernet on, which GRE may lack inside."""
+    at = encapsulated_at(layers, kind)
+    assert at is not None
+    if kind == "vlan":
+        return (without_fields(layers[0], "type"), *layers[2:])
+    inner = layers[at + 1 :]
+    return inner if inner and inner[0].name == "Ether" else (Layer("Ether"), *inner)
+
+
+def encapsulated(layers: Layers, options: PacketOptions, path: StreamPath) -> Layers:
+    """Return the headers in the encapsulation that a UUT originates. The kernel chooses some outer fields: ANY."""
+    kind = options.originate
+    assert kind
+    assert path.egress
+    number = options.id_of(kind)
+    if kind == "vlan":
+        return (without_fields(layers[0], "type"), Layer("Dot1Q", (("vlan", number or 0),)), *layers[1:])
+    chosen = dict.fromkeys(("tos", "id", "flags", "chksum"), ANY)
+    outer = (
+        Layer("Ether", (("src", path.egress.mac), ("dst", path.sink.mac))),
+        Layer("IP", (("src", path.egress_ip), ("dst", path.dst_ip), ("ttl", _USUAL_HOPS), *chosen.items())),
+    )
+    if kind == "gre":
+        key: tuple[tuple[str, int], ...] = () if number is None else (("key_present", 1), ("key", number))
+        return (*outer, Layer("GRE", (*key, ("proto", 0x6558))), *layers)
+    udp = Layer("UDP", (("sport", ANY), ("dport", TUNNEL_PORTS[kind]), ("chksum", 0)))
+    flags = (("flags", 8),) if kind == "vxlan" else (("proto", 0x6558),)
+    return (*outer, udp, Layer(LAYER_OF[kind], (*flags, ("vni", number or 0))), *layers)

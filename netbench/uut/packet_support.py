@@ -1,0 +1,187 @@
+"""Which described packets a Linux kernel can forward in each way, what it does to them, and what it needs for that."""
+
+from collections.abc import Mapping, Sequence
+
+from netbench.errors import ChangeError, Fault, MissingError, UsageError
+from netbench.hosts.base import Host, exists, fault_in
+from netbench.linux.changes import AddBridge, AddRule, AddTable, AddTunnel, AddVlanInterface
+from netbench.linux.machine import Machine
+from netbench.linux.requirements import IN_A_VM, IN_NETNS, ON_VETH, Feature, Probes
+from netbench.model.packet import FieldRef, Layer, Packet
+from netbench.model.paths import StreamPath, each_nic_once
+from netbench.uut.packet_headers import (
+    Layers,
+    decapsulated,
+    encapsulated,
+    encapsulated_at,
+    is_chosen,
+    routed,
+    translated,
+    unfiltered_reason,
+    unroutable_reason,
+    unterminated_reason,
+    untranslatable_reason,
+)
+from netbench.uut.packet_interfaces import PacketHandling, nics_inside
+from netbench.uut.routing import routed_layers, routes_ipv6
+
+ROUTING = ("route", "flowtable")
+_IPV6 = "/proc/sys/net/ipv6/conf/all/forwarding"
+
+
+def _feature(name: str, needed_for: str, option: str, module: str, requires: tuple[str, ...] = ON_VETH) -> Feature:
+    probe = getattr(Probes, name.replace("-", "_"))
+    return Feature(name, needed_for, requires, option, module, probe, optional=True, otherwise=IN_A_VM)
+
+
+# Of kernels that forward described packets, by name.
+PACKET_FEATURES: Mapping[str, Feature] = {
+    feature.name: feature
+    for feature in (
+        _feature("ipv6-forwarding", "UUTs that route IPv6", "CONFIG_IPV6", "ipv6", IN_NETNS),
+        _feature("policy-routing", "UUTs that route packets to any address", "CONFIG_IP_MULTIPLE_TABLES", "", ON_VETH),
+        _feature("vlan-interface", "UUTs that terminate or originate VLANs", "CONFIG_VLAN_8021Q", "8021q"),
+        _feature(
+            "vlan-filtering", "bridges with `vlans`", "CONFIG_BRIDGE_VLAN_FILTERING", "bridge", (*ON_VETH, "bridge")
+        ),
+        _feature("vxlan", "UUTs that terminate or originate VXLAN", "CONFIG_VXLAN", "vxlan"),
+        _feature("geneve", "UUTs that terminate or originate GENEVE", "CONFIG_GENEVE", "geneve"),
+        _feature("gre", "UUTs that terminate or originate GRE", "CONFIG_NET_IPGRE_DEMUX, CONFIG_NET_IPGRE", "ip_gre"),
+        _feature("nat", "UUTs that translate addresses", "CONFIG_NFT_NAT", "nft_chain_nat", (*IN_NETNS, "nft")),
+    )
+}
+_OF_ENCAPSULATION = {"vlan": "vlan-interface", "vxlan": "vxlan", "geneve": "geneve", "gre": "gre"}
+
+
+def packet_needs(handling: PacketHandling, how: str) -> frozenset[str]:
+    """Return the features of a kernel, by name, for what it does to packets."""
+    options = handling.options
+    kinds = [kind for kind in (options.terminate, options.originate) if kind]
+    needs = {_OF_ENCAPSULATION[kind] for kind in kinds}
+    if handling.ends_tunnels or (options.originate and how in ROUTING):
+        needs.add("policy-routing")
+    if options.vlans:
+        needs.add("vlan-filtering")
+    if options.nat:
+        needs |= {"nat", "nft"}
+    if how in ROUTING and routes_ipv6(handling):
+        needs.add("ipv6-forwarding")
+    return frozenset(needs)
+
+
+def feature_of(change: object) -> Feature | None:
+    """Return the feature without which a kernel rejects a change; None for changes that every kernel can make."""
+    match change:
+        case AddVlanInterface():
+            name = "vlan-interface"
+        case AddTunnel(kind=kind):
+            name = "gre" if kind in ("gre", "gretap") else kind
+        case AddBridge(filters=True):
+            name = "vlan-filtering"
+        case AddRule():
+            name = "policy-routing"
+        case AddTable(table=table) if table.endswith("-nat"):
+            name = "nat"
+        case _:
+            return None
+    return PACKET_FEATURES[name]
+
+
+def missing_feature(error: ChangeError, where: str) -> MissingError | None:
+    """Return the error for a change that failed because a kernel lacks a feature; None for other causes."""
+    feature = feature_of(error.change)
+    if feature is None or Fault.EXISTS in fault_in(error.reason):
+        return None
+    reason = (error.reason.partition("Error: ")[2] or error.reason).partition("\n")[0]
+    module = f" (module {feature.module})" if feature.module else ""
+    return MissingError(
+        f"{feature.needed_for} need a kernel with {feature.option}{module}, but {where} failed: {reason}; leave this "
+        f"UUT out (--uut), {feature.otherwise}"
+    )
+
+
+def require_ipv6(machine: Machine, handling: PacketHandling, how: str) -> None:
+    """Raise MissingError where packets need IPv6 and the kernel has none."""
+    if how in ROUTING and routes_ipv6(handling) and not exists(host := machine.host(), _IPV6):
+        raise MissingError(
+            f"{host}: IPv6 is disabled in the kernel (boot option ipv6.disable=1, or no CONFIG_IPV6), and the UUT must "
+            "route it: remove the boot option, or leave out packets with an IPv6 header"
+        )
+
+
+def check_handling(paths: Sequence[StreamPath], handling: PacketHandling, *, all_ours: bool) -> None:
+    """Raise UsageError for options that are impossible on these paths; `all_ours`: the kernel is a guest's."""
+    options = handling.options
+    changing = {"terminate": options.terminate, "originate": options.originate}
+    given = {option: kind for option, kind in changing.items() if kind}
+    for path in paths:
+        if (given or options.nat) and not all_ours and nics_inside(path)[0].netns is None:
+            option = next(iter(given), "nat")
+            raise UsageError(f"{option}: it changes the machine's own network; give the UUT's host the kind netns")
+        if given and path.has_reverse:
+            option = next(iter(given))
+            raise UsageError(
+                f"{option}: stream {path.name} has a reverse stream, whose packets would need the opposite; leave the "
+                "reverse stream or the option out"
+            )
+    for option, kind in given.items():
+        if kind in ("vxlan", "geneve") and len(each_nic_once(paths)) > 1:
+            raise UsageError(f"{option}: a kernel has one {kind} interface for a VNI; give the UUT a single stream")
+
+
+def unsupported_reason(
+    packet: Packet, paths: Sequence[StreamPath], how: str, handling: PacketHandling, *, all_ours: bool
+) -> str:
+    """Return why a kernel cannot forward a packet, with layer and field; empty if it can."""
+    options = handling.options
+    if options.vlans:
+        return unfiltered_reason(packet, options.vlans)
+    terminates = bool(options.terminate) and encapsulated_at(packet.layers, options.terminate or "vlan") is not None
+    if options.terminate and (terminates or how not in ROUTING) and (reason := unterminated_reason(packet, options)):
+        return reason
+    takes_own = how in ROUTING or (terminates and handling.ends_tunnels)
+    if takes_own and is_chosen(packet, FieldRef("Ether", "dst")):
+        return "Ether.dst: the UUT accepts only frames to its own address; leave the field out"
+    if how not in ROUTING:
+        return ""
+    layers = routed_layers(packet, options)
+    if reason := unroutable_reason(packet, layers):
+        return reason
+    if layers[1].name == "IPv6" and not all_ours and any(nics_inside(path)[0].netns is None for path in paths):
+        return "IPv6: routing it would change all interfaces of the machine; give the UUT's host the kind netns"
+    return untranslatable_reason(packet, layers, options.nat) if options.nat else ""
+
+
+def headers_at_sink(layers: Layers, path: StreamPath, how: str, handling: PacketHandling) -> Layers:
+    """Return the headers that a kernel sends to the sink for the headers that it receives."""
+    options = handling.options
+    if options.terminate and encapsulated_at(layers, options.terminate) is not None:
+        layers = decapsulated(layers, options.terminate)
+    if how in ROUTING:
+        layers = translated(layers, options.nat) if options.nat == "destination" else layers
+        layers = routed(layers, path)
+        layers = translated(layers, options.nat) if options.nat == "source" else layers
+    return encapsulated(layers, options, path) if options.originate else layers
+
+
+class HeadersAtSink:
+    """The headers at the sink of one stream, as a function of the headers sent."""
+
+    def __init__(self, path: StreamPath, how: str, handling: PacketHandling) -> None:
+        self._path, self._how, self._handling = path, how, handling
+
+    def __call__(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        """Return the headers at the sink."""
+        return headers_at_sink(layers, self._path, self._how, self._handling)
+
+
+def at_sink(paths: Sequence[StreamPath], how: str, handling: PacketHandling) -> dict[str, HeadersAtSink]:
+    """Return that function by stream; empty where the kernel changes no headers."""
+    changes = how in ROUTING or handling.options.terminate or handling.options.originate
+    return {path.name: HeadersAtSink(path, how, handling) for path in paths} if changes else {}
+
+
+def conntrack_facts(host: Host) -> dict[str, str]:
+    """Return how many flows connection tracking keeps in a namespace; none where its module is not loaded."""
+    limit = "/proc/sys/net/netfilter/nf_conntrack_max"
+    return {"conntrack": f"at most {host.read(limit).strip()} flows"} if exists(host, limit) else {}
