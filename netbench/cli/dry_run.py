@@ -13,6 +13,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Stamps, Traffic
 from netbench.model.trial import TrialSpec
 from netbench.plan.warm_up import MOST
+from netbench.plan.warnings import unsupported_packets
 from netbench.report.formats import count
 from netbench.testbed.bring_up import base_changes, cable_ends, host_identities, usual_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans
@@ -95,9 +96,6 @@ def _trials(request: CampaignRequest) -> Iterator[str]:
     for mix in (size for size in request.profile.frame_sizes if size.is_mix):
         yield f"# frames of {mix.summary}; {mix.in_letters}"
     yield from _packets(request)
-    for uut, reasons in request.resolved.unsupported.items():
-        for packet, reason in reasons.items():
-            yield f"# {uut}: trials with the packet {packet or 'plain'} are left out: {reason}"
     trials, announced = request.schedule.planned, request.schedule.announced
     for sources, frame_size in request.schedule.needed_ceilings:
         many = "1 source" if sources == 1 else f"{sources} sources"
@@ -123,6 +121,8 @@ def _packets(request: CampaignRequest) -> Iterator[str]:
     for path in request.resolved.in_use:
         if path.packet is not None:
             yield f"# packet of stream {path.name}, {path.packet.name}: {path.packet.summary}"
+    for warning in unsupported_packets(request.resolved.unsupported):
+        yield f"# {warning.text}"
 
 
 def _in_order(request: CampaignRequest, trials: Sequence[TrialSpec]) -> Iterator[str]:

@@ -126,7 +126,6 @@ class WarningKind(Enum):
     CEILING_UNKNOWN = "ceiling-unknown"
     SELFTEST_FAILED = "selftest-failed"
     NOT_AS_RFC_2544 = "not-as-rfc-2544"
-    PACKET_NOT_FORWARDED = "packet-not-forwarded"
     MAXIMUM_IS_LOWER_BOUND = "maximum-is-lower-bound"
     SOURCE_CEILING_DOUBTFUL = "source-ceiling-doubtful"
 

@@ -68,8 +68,8 @@ def unsupported_packets(unsupported: Mapping[str, Mapping[str, str]]) -> list[Ca
     """Return a warning for each packet that a UUT cannot forward; the reasons are by UUT and name of the packet."""
     return [
         CampaignWarning(
-            WarningKind.PACKET_NOT_FORWARDED,
-            f"UUT {uut} was not measured with the packet {packet or 'plain'}, because it cannot forward it. {reason}.",
+            WarningKind.PACKET_REFUSED,
+            f"UUT {uut} is not measured with {f'the packet {packet}' if packet else 'plain frames'}: {reason}",
         )
         for uut, reasons in unsupported.items()
         for packet, reason in reasons.items()

@@ -1,9 +1,6 @@
 """Described packets through UUTs of this machine's kernel and Open vSwitch: real frames, captured at the sink's NIC."""
 
 import json
-import os
-import shutil
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,12 +14,9 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet as ScapyPacket
 from scapy.packet import Raw as Payload
 
-from netbench.errors import MissingError
 from netbench.hosts.base import run_checked
 from netbench.hosts.pipes import Tail, end
-from netbench.linux.changes import AddTunnel, AddVlanInterface, Change
-from netbench.linux.recovery_journal import Journal, clean
-from netbench.model.packet import AnyValue, FieldRef, Layer, Packet, SteppedValues, VaryingField
+from netbench.model.packet import AnyValue, Layer, Packet, VaryingField
 from netbench.model.paths import StreamPath
 from netbench.uut.base import ActiveGuest
 from netbench.uut.raw import Raw, RawOptions
@@ -51,7 +45,7 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as receiv
 """
 
 
-def layer(name: str, **fields: Any) -> Layer:  # noqa: ANN401 - a field of any type
+def layer(name: str, **fields: Any) -> Layer:
     return Layer(name, tuple(fields.items()))
 
 

@@ -1,4 +1,4 @@
-"""Described packets in plans: frames of a profile, trials, calibrations and searches, and packets left out."""
+"""Described packets in plans: all frames of a profile, their trials, calibrations, searches, and refused ones."""
 
 from dataclasses import replace
 
@@ -71,11 +71,11 @@ def test_maxima_for_neighbours_are_those_of_plain_frames_beside_those_of_the_pac
     assert list(map(str, both.all_frame_sizes)) == ["64", "64 vlan"]
 
 
-UNSUPPORTED = {"route": {"vlan": "Dot1Q: it routes; add an interface for the VLAN", "": "it has no address"}}
+REFUSED = {"route": {"vlan": "Dot1Q: it routes; add an interface for the VLAN", "": "it has no address"}}
 
 
-def test_a_uut_has_no_trials_with_a_packet_that_it_cannot_forward():
-    plan = replace(choose(topology(uuts=UUTS), described("plain", "vlan", "ipv6")), unsupported=UNSUPPORTED)
+def test_a_uut_has_no_trials_with_a_packet_that_it_refuses():
+    plan = replace(choose(topology(uuts=UUTS), described("plain", "vlan", "ipv6")), unsupported=REFUSED)
     trials = StaticPlan(plan).trials
     by_uut = {uut: sorted(sizes_of(trial for trial in trials if trial.uut == uut)) for uut in ("bridge", "route")}
     assert by_uut == {
@@ -86,17 +86,18 @@ def test_a_uut_has_no_trials_with_a_packet_that_it_cannot_forward():
     assert [trial.boot for trial in trials] == sorted(trial.boot for trial in trials)
 
 
-def test_a_search_and_its_ceilings_leave_unsupported_packets_out():
+def test_a_search_and_its_ceilings_leave_refused_packets_out():
     wanted = described("plain", "vlan", frame_sizes=[64], loads=[], schedule="search")
     plan = replace(choose(topology(uuts=UUTS[1:]), wanted), unsupported={"route": {"vlan": "it cannot"}})
     assert [str(size) for _, size in Search(plan, SearchOptions()).needed_ceilings] == ["64"]
 
 
 def test_warnings_name_the_packet_and_the_reason():
-    vlan, plain = unsupported_packets(UNSUPPORTED)
-    assert "UUT route was not measured with the packet vlan" in vlan.text
-    assert "Dot1Q: it routes; add an interface for the VLAN" in vlan.text
-    assert "the packet plain" in plain.text
+    texts = [warning.text for warning in unsupported_packets(REFUSED)]
+    assert texts[0] == (
+        "UUT route is not measured with the packet vlan: Dot1Q: it routes; add an interface for the VLAN"
+    )
+    assert texts[1].startswith("UUT route is not measured with plain frames: ")
 
 
 def test_the_noise_trial_has_a_packet_that_its_uut_forwards():
