@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.schema import Schema, raw_schema_of
+from netbench.model.packet_layers import ALIASES, LAYERS
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
 
@@ -63,10 +64,24 @@ def _tables() -> dict[str, str]:
     topology, profile = raw_schema_of(Topology), raw_schema_of(Profile)
     models = {"Topology": topology, **topology["$defs"], "Profile": profile, **profile["$defs"]}
     tables = {name: _table(schema, models) for name, schema in models.items() if "properties" in schema}
+    tables["layers"] = _layers()
     tables["uuts"] = "\n\n".join(_sections(option_models(UUTS)))
     for key, kinds in profile_kinds().items():
         tables[key] = "\n\n".join(_sections(kinds))
     return tables
+
+
+def _layers() -> str:
+    """Return the layers of described packets, with their fields."""
+    rows = ["| layer | fields that can vary | other fields | can be followed by |", "|---|---|---|---|"]
+    for name, spec in LAYERS.items():
+        settable = [field for field in spec.fields.values() if field.use != "computed"]
+        varying = ", ".join(_code(field.name) for field in settable if field.varies)
+        others = ", ".join(_code(field.name) for field in settable if not field.varies)
+        following = ", ".join(map(_code, spec.types)) + (f"{', ' if spec.types else ''}payload" if spec.carries else "")
+        names = [name, *(alias for alias, meant in ALIASES.items() if meant == name)]
+        rows.append(f"| {', '.join(map(_code, names))} | {varying} | {others} | {following} |")
+    return "\n".join(rows)
 
 
 def _sections(kinds: Mapping[str, type[BaseModel]]) -> Iterator[str]:

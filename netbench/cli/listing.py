@@ -8,7 +8,10 @@ from netbench.cli.output import wrapped
 from netbench.config.document import read_document
 from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installed, origin
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
+from netbench.model.packet_description import shipped_packets
+from netbench.model.packet_notation import layers_text
 from netbench.model.scenario import DEDICATED, expanded
+from netbench.model.shipped_packets import SHIPPED_PACKETS
 from netbench.testbed.doctor.diagnosis import judge_platforms
 from netbench.testbed.doctor.platforms import Judgement, Platform
 from netbench.vmm.base import Vmm
@@ -17,7 +20,7 @@ Entry = dict[str, Any]
 
 
 def listing(width: int) -> str:
-    """Return topologies, profiles and all plug-ins with their descriptions, in lines of at most this width."""
+    """Return topologies, profiles, packets and all plug-ins with their descriptions, in lines of at most this width."""
     lines = []
     for title, entries in _entries().items():
         lines.append(f"{'UUTs' if title == 'uuts' else title}:")
@@ -33,7 +36,7 @@ def listing_json() -> str:
 
 
 def _entries() -> dict[str, list[Entry]]:
-    entries = {"topologies": list(_files(TOPOLOGIES)), "profiles": list(_files(PROFILES))}
+    entries = {"topologies": list(_files(TOPOLOGIES)), "profiles": list(_files(PROFILES)), "packets": list(_packets())}
     for title, group in (("generators", GENERATORS), ("sinks", SINKS), ("schedules", SCHEDULES), ("uuts", UUTS)):
         plug_ins = installed(group)
         entries[title] = [
@@ -56,6 +59,17 @@ def _files(folder: str) -> Iterator[Entry]:
         else:
             scenarios: Any = expanded(data.get("scenarios", DEDICATED))
             yield {**entry, "scenarios": [scenario["name"] for scenario in scenarios]}
+
+
+def _packets() -> Iterator[Entry]:
+    for packet in shipped_packets():
+        summary = SHIPPED_PACKETS[packet.name].summary
+        yield {
+            "name": packet.name,
+            "description": summary,
+            "headers": layers_text(packet.layers),
+            "flows": packet.flows,
+        }
 
 
 def _summary(kind: type[object]) -> str:

@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from netbench.model.frame_size import IMIX, MAX_MTU, MIN_FRAME_SIZE, FrameSize, largest_frame, parse_frame_size
+from netbench.model.frame_size import MAX_MTU, MIN_FRAME_SIZE, NAMED_MIXES, FrameSize, largest_frame, parse_frame_size
 from netbench.model.units import Load, load_hint, memory_hint, parse_mebibytes, parse_seconds, percent_hint, plain
 
 # An interface name has at most 15 characters (IFNAMSIZ); netbench's names have a prefix, bridges `nb-br-`.
@@ -116,7 +116,7 @@ def _uncalibrated(load: Load) -> Load:
 FRAME_SIZE_SCHEMA = {
     "anyOf": [
         {"type": "integer", "minimum": MIN_FRAME_SIZE, "maximum": largest_frame(MAX_MTU)},
-        {"const": IMIX.name},
+        {"enum": list(NAMED_MIXES)},
         {
             "type": "object",
             "required": ["name", "genome"],

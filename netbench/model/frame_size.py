@@ -137,7 +137,7 @@ class FrameSize:
     @property
     def written(self) -> object:
         """The size or mix as a profile has it; the packet is a key of its own there."""
-        if self.without_packet == IMIX:
+        if self.without_packet == NAMED_MIXES.get(self.name):
             return self.name
         return {"name": self.name, "genome": _in_runs(self.genome)} if self.is_mix else self.only_size
 
@@ -196,6 +196,9 @@ class FrameSize:
 
 # The "simple IMIX", 7:4:1: IP packets of 40, 576 and 1500 bytes, with 18 bytes of Ethernet; the smallest are padded.
 IMIX = FrameSize("imix", (64,) * 7 + (594,) * 4 + (1518,))
+# The same with the smallest frames that have room for IPv6, UDP and pktgen's header, and its checksum complement.
+IMIX_V6 = FrameSize("imix-v6", (84,) * 7 + (594,) * 4 + (1518,))
+NAMED_MIXES: Mapping[str, FrameSize] = {mix.name: mix for mix in (IMIX, IMIX_V6)}
 
 
 def parse_frame_size(value: object) -> FrameSize:
@@ -226,8 +229,8 @@ def _mix_of(value: object, smallest: int, largest: int) -> FrameSize:
     """
     if isinstance(value, FrameSize):
         return value
-    if value == IMIX.name:
-        return IMIX
+    if isinstance(value, str) and value in NAMED_MIXES:
+        return NAMED_MIXES[value]
     if not isinstance(value, Mapping):
         allowed = f"bytes with FCS, {smallest} to {largest}, imix or a mix"
         raise ValueError(f"not a frame size: {allowed}; {_FOR_EXAMPLE}{_size_hint(value)}")

@@ -116,7 +116,7 @@ _IN_IPV6 = {
 }
 # RFC 8200, section 4.1: hop-by-hop options come first and only once.
 _BEHIND_IPV6 = {name: types for name, types in _IN_IPV6.items() if name != "IPv6ExtHdrHopByHop"}
-_PORTS: dict[str, tuple[int, ...]] = {"VXLAN": (), "GENEVE": (), "GTP_U_Header": (), "MPLS": (), "IPv6": (), "IP": ()}
+_OVER_UDP: dict[str, tuple[int, ...]] = {"VXLAN": (), "GENEVE": (), "GTP_U_Header": (), "MPLS": ()}  # RFC 7510
 
 
 def _tag(name: str, shown: str) -> LayerSpec:
@@ -241,7 +241,7 @@ _LAYERS = (
             _computed("len", 16),
             _computed("chksum", 16),
         ),
-        _PORTS,
+        _OVER_UDP,
         carries=True,
     ),
     LayerSpec(
@@ -342,12 +342,10 @@ _LAYERS = (
     ),
 )
 LAYERS: Mapping[str, LayerSpec] = {spec.name: spec for spec in _LAYERS}
-# Other names of layers: short ones, and those of some versions of scapy.
+# Other names of layers, and of fields in some versions of scapy.
 ALIASES: Mapping[str, str] = {
     "GTPU": "GTP_U_Header",
-    "GTPHeader": "GTP_U_Header",
     "ICMPv6": "ICMPv6EchoRequest",
-    "SRH": "IPv6ExtHdrSegmentRouting",
 }
 FIELD_ALIASES: Mapping[tuple[str, str], str] = {("Dot1Q", "id"): "dei", ("Dot1AD", "id"): "dei"}
 # Bytes of TCP options by name (RFC 9293, section 3.2; RFC 7323; RFC 2018), kind and length included.

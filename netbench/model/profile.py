@@ -135,7 +135,7 @@ class Profile(BaseModel):
     frame_sizes: Annotated[
         tuple[FrameSizeField, ...], BeforeValidator(listed), AfterValidator(_distinct_sizes), Field(min_length=1)
     ]
-    """Bytes with FCS: 64 to 1518, or up to 9234 if every link has an `mtu` for them; `imix`; frame mixes."""
+    """Bytes with FCS: 64 to 1518, or up to 9234 if every link has an `mtu` for them; `imix`, `imix-v6`; frame mixes."""
     packet: PacketsField = (None,)
     """Headers of the frames: `Ether()/IPv6()/UDP()`, a shipped packet, a mapping of `headers` (or `trex`: its code),
     `name`, `vary` and `expect`, `plain`, or a list of these. Default: `plain`, which is Ethernet, IPv4 and UDP."""

@@ -46,6 +46,7 @@ from netbench.model.trex_code import (
     with_literals,
 )
 
+_TRIM = "STLVmTrimPktSize"
 _CODE = re.compile(rf"\b({BUILDER}|STLVM|STLStream|STL(Sc)?Vm\w*)\s*\(")
 _VARIABLE = (
     "name",
@@ -73,7 +74,7 @@ _COMMANDS = {
     "STLVmFixIpv4": ("offset",),
     "STLVmFixChecksumHw": ("l3_offset", "l4_offset", "l4_type"),
     "STLVmFixIcmpv6": ("l3_offset", "l4_offset"),
-    "STLVmTrimPktSize": ("fv_name",),
+    _TRIM: ("fv_name",),
 }
 # Methods of STLVM by name: the command, and the arguments by position.
 _METHODS = {
@@ -105,7 +106,7 @@ _METHODS = {
     "fix_chksum": ("STLVmFixIpv4", ("offset",)),
     "fix_chksum_hw": ("STLVmFixChecksumHw", ("l3_offset", "l4_offset", "l4_type")),
     "fix_chksum_icmpv6": ("STLVmFixIcmpv6", ("l3_offset", "l4_offset")),
-    "trim": ("STLVmTrimPktSize", ("fv_name",)),
+    "trim": (_TRIM, ("fv_name",)),
     "set_cached": ("", ("cache_size",)),
 }
 _FIXES = ("STLVmFixIpv4", "STLVmFixChecksumHw", "STLVmFixIcmpv6")
@@ -131,7 +132,10 @@ def _packet(name: str, pkt: Bound, vm: Bound | FieldEngine | None) -> Packet:
     layers = _layers(pkt)
     check_layers(layers)
     engine = _Engine(layers)
-    for command, arguments in _commands(vm):
+    commands = list(_commands(vm))
+    if _TRIM in dict(commands):
+        raise DescriptionError(_TRIM, "is not supported: write sizes as `frame_sizes` of the profile, or as a mix")
+    for command, arguments in commands:
         engine.command(command, arguments)
     fields, combined = engine.varying()
     check_varying(fields)
@@ -140,6 +144,8 @@ def _packet(name: str, pkt: Bound, vm: Bound | FieldEngine | None) -> Packet:
 
 def _layers(pkt: Bound) -> tuple[Layer, ...]:
     parts = list(operands(pkt))
+    if isinstance(parts[0].node, ast.Constant):
+        raise DescriptionError("pkt", "is no packet in scapy's notation; capture files are not supported")
     if len(parts) > 1 and is_payload(parts[-1]):
         parts.pop()
     layers = []
@@ -291,8 +297,6 @@ class _Engine:
                 bits = 8 * given.number("pkt_cast_size", 1)
                 mask, shift = given.number("mask", 0xFF), given.number("shift", 0)
                 self._write(given, self._variable(given), given.number("add_value", 0), bits, mask, shift)
-            case "STLVmTrimPktSize":
-                raise DescriptionError(name, "is not supported: sizes are `frame_sizes` of the profile, or a mix")
             case _:
                 assert name in _FIXES
 
@@ -428,7 +432,7 @@ class _Engine:
                 return place.start // 8 + fixup
         if ref.layer == "payload":
             raise DescriptionError(given.text("pkt_offset"), f"{given.command}: the payload is pktgen's header")
-        variable(str(ref), self.layers)  # says what is wrong with it
+        variable(str(ref), self.layers)  # raises the error of an unknown layer or field
         raise DescriptionError(str(ref), f"{given.command}: is not in the header")
 
 

@@ -47,6 +47,7 @@ def read(value: object) -> FrameSize:
     ("written", "genome"),
     [
         ("imix", (64,) * 7 + (594,) * 4 + (1518,)),
+        ("imix-v6", (84,) * 7 + (594,) * 4 + (1518,)),
         ({"name": "one-each", "genome": "abcdefg"}, (64, 128, 256, 512, 1024, 1280, 1518)),
         ({"name": "jumbo", "genome": "ahi"}, (64, 2112, 9000)),
         ({"name": "own", "genome": "aABaA", "sizes": {"A": 72, "B": 1400}}, (64, 72, 1400, 64, 72)),

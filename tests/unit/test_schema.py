@@ -34,7 +34,9 @@ def test_what_is_shipped_fits_its_schema_and_names_it(what, path):
 LAB = """
 hosts: {source: {}, uut: {ports: {a: eth1, b: {nic: eth2, addresses: [192.0.2.7]}}}}
 links: [{ends: [uut/a], rate: 1Gbit/s}, {ends: [uut/b], rate: 2.5 Gbit/s, mtu: 9000}]
-streams: [{name: s1, source: uut/a, sink: uut/b}, {name: back, reverse: s1}]
+streams:
+  - {name: s1, source: uut/a, sink: uut/b, packet: {headers: ipv6, vary: {IPv6.fl: {from: 1, count: 9}}}}
+  - {name: back, reverse: s1}
 uuts:
   - {name: x, kind: raw, forward: xdp, cpu_limit: 50%, host_cpus: [1]}
   - {name: y, kind: qemu, cpus: 2, memory: 512M, boot_limit: 2min, channel: {kind: ssh, key: k, host_key: h}}
@@ -53,6 +55,9 @@ generator: {kind: afpacket, threads: 2}
 sink: bpf
 maxima: {kind: search, loss: 0%, duration: 1s}
 captures_limit: 10G
+packet: [plain, vlan, Ether()/IP()/UDP(), {name: m, headers: Ether()/IP()/UDP(), vary: {UDP.sport: {random: 1-9}}}]
+vary: {IP.src: {from: 198.18.1.1, to: 198.18.1.9, step: 2}, UDP.sport: {list: [1, 2]}, combined: true}
+expect: Ether()/IP(ttl=any)/UDP()
 """
 
 
@@ -84,6 +89,10 @@ def test_all_ways_to_write_something_fit(what, text):
         ("profile", "threads: 2", "thread: 2"),
         ("profile", "sink: bpf", "sink: bfp"),
         ("profile", "tolerance: 0.5%", "tolerance: 0.005"),
+        ("profile", "headers: Ether", "header: Ether"),
+        ("profile", "step: 2", "stp: 2"),
+        ("profile", "combined: true", "combined: 1"),
+        ("topology", "count: 9", "count: 0"),
     ],
 )
 def test_what_is_mistyped_does_not(what, old, new):

@@ -11,6 +11,7 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import GENERATORS, SINKS, UUTS, installed, option_models, plugins
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import UsageError
+from netbench.model.shipped_packets import SHIPPED_PACKETS
 from netbench.testbed.doctor import platforms as platforms_module
 from netbench.testbed.doctor.host_checks import Status, check_plug_ins
 from netbench.uut.raw import Raw
@@ -88,11 +89,12 @@ def test_without_a_checkout_the_installed_files_are_found(tmp_path, monkeypatch)
 def test_the_list_names_everything_with_a_line_about_it():
     lines = listing(200).splitlines()
     titles = [line for line in lines if not line.startswith(" ")]
-    assert titles == ["topologies:", "profiles:", "generators:", "sinks:", "schedules:", "UUTs:"]
+    assert titles == ["topologies:", "profiles:", "packets:", "generators:", "sinks:", "schedules:", "UUTs:"]
     entries = dict(line.split(maxsplit=1) for line in lines if line.startswith(" "))
     assert list(entries) == [
         *shipped(TOPOLOGIES),
         *(name for name in SHIPPED_PROFILES if name not in SHIPPED_TOPOLOGIES),
+        *SHIPPED_PACKETS,
         *("afpacket", "auto", "pktgen", "trex", "xdp"),
         *("bpf", "tcpdump"),  # the other `auto` and `trex` have the names of the first
         *("plan", "search"),
