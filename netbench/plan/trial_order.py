@@ -306,8 +306,6 @@ def _planned(plan: CampaignPlan) -> Iterator[TrialSpec]:
     index = 0
     for boot, (uut, phase, measured) in enumerate((planned for planned in possible if planned[2]), start=1):
         for cell, repetition in measured:
-            if not plan.forwards(uut, cell.frame_size):
-                continue
             yield plan.trial(
                 uut,
                 profile.scenario(cell.scenario),

@@ -44,7 +44,6 @@ class Search(Schedule):
             for case in plan.scenarios
             for sources in source_numbers(plan.topology, plan.profile, case)
             for size in plan.profile.all_frame_sizes
-            if plan.forwards(uut, size)
             for repetition in range(1, plan.profile.repetitions + 1)
             if plan.forwards(uut, size)
         )

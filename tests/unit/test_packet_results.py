@@ -11,11 +11,24 @@ from netbench.model.fields import FrameSizeField
 from netbench.model.frame_size import IMIX, FrameSize
 from netbench.model.packet import ANY, FieldRef, Layer, ListedValues, Packet, SteppedValues, VaryingField
 from netbench.model.packet_counts import ChangedField, FieldGroups, FlowGroup, PacketCounts, SentPacket
+from netbench.model.scenario import VICTIM, Off
 from netbench.model.stored_counts import CountsField
+from netbench.model.stream_paths import stream_paths
+from netbench.model.topology import Topology
+from netbench.model.trial import GuestTask, TrialFrames
+from netbench.model.units import Load
+from netbench.model.verdict import Verdict
 from netbench.results.export_columns import group_rows, stream_rows
 from netbench.results.export_files import export
 from netbench.trial.conservation import imbalances
+from netbench.trial.setup import guests_of
+from netbench.trial.verdict_rules import judge
+from tests.unit.accounts import account
+from tests.unit.fakes import FakeSetup
+from tests.unit.inputs import stream_traffic, topology, trial_spec
+from tests.unit.received import received
 from tests.unit.results_factory import campaign, changed, neighbour, stream_counts, trial
+from tests.unit.test_judging import arriving
 
 VLAN = Packet("vlan", (Layer("Ether"), Layer("Dot1Q", (("vlan", 100),)), Layer("IP"), Layer("UDP")))
 VARYING_IDS = (VaryingField(FieldRef("Dot1Q", "vlan"), ListedValues((10, 20))),)
@@ -209,3 +222,52 @@ def test_the_parts_of_a_stream_add_up_or_make_the_trial_suspicious(received, sto
     texts = list(imbalances(stream_counts(received=received, packet_counts=counts, **stored)))
     assert len(texts) == len(found)
     assert all(part in text for part, text in zip(found, texts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("lost_of_groups", "verdicts"),
+    [
+        ((4, 6), []),
+        ((4, 5), [Verdict.SUSPICIOUS]),
+        ((10, 6), [Verdict.SUSPICIOUS]),
+    ],
+)
+def test_groups_that_do_not_add_up_make_a_trial_suspicious_and_changed_fields_do_not(lost_of_groups, verdicts):
+    counts = replace(COUNTS, groups=groups(*lost_of_groups), lossy_flows=None)
+    evidence = arriving(990, received=received(990, packet=counts), traffic=stream_traffic(packet=VLAN))
+    found = [
+        reason
+        for reason in judge(evidence, account(evidence), 0.01, max_lateness_s=0.05)
+        if "groups of flows" in reason.detail or "IP.ttl" in reason.detail
+    ]
+    assert [reason.kind.verdict for reason in found] == verdicts
+    assert account(evidence).packet == SentPacket("vlan", "100", 1, "Ether/Dot1Q/IP/UDP")
+
+
+def with_stream(stream: dict[str, object]) -> Topology:
+    return Topology.model_validate({**topology().model_dump(mode="json"), "streams": [stream]})
+
+
+STREAM_PACKET = {"name": "own", "headers": "Ether()/Dot1AD(vlan=7)/IP()/UDP()"}
+
+
+@pytest.mark.parametrize(
+    ("own", "size", "sent"),
+    [
+        (None, FrameSize.of(64), None),
+        (None, FrameSize.of(64, "vlan"), "vlan"),
+        (STREAM_PACKET, FrameSize.of(64), "own"),
+        (STREAM_PACKET, FrameSize.of(64, "vlan"), "own"),
+    ],
+)
+def test_a_stream_sends_its_own_packet_or_else_that_of_the_trial(own, size, sent):
+    (stream,) = topology().streams
+    ends = stream.model_dump(include={"name", "source", "ingress", "egress", "sink"})
+    described = with_stream({**ends, "packet": own} if own else ends)
+    fake = FakeSetup.on(stream_paths(described))
+    setup = replace(fake.setup, packets={"vlan": VLAN})
+    task = GuestTask(VICTIM, Off(), ("s1",), TrialFrames(size, Load.parse("1000fps")), 1.0)
+    spec = replace(trial_spec("raw", "dedicated", ("s1",), 64, "1000fps"), guests=(task,))
+    (guest,) = guests_of(setup, spec)
+    packet = guest.traffic["s1"].packet
+    assert (packet.name if packet else None) == sent

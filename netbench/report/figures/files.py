@@ -29,6 +29,7 @@ _LINE, _INTERVAL = 1.0, 3.5  # points
 _FONT, _SMALL = 7, 5.5  # points
 _LETTER = 0.055  # inches, the mean width of one
 _AROUND = 0.5  # inches above and below a plot
+_FEW_DECADES = 1000  # from this ratio of its ends on, a logarithmic axis has labels at powers of ten only
 _MARKERS = {
     "circle": "o",
     "square": "s",
@@ -245,7 +246,8 @@ def _set_axis(axes: "Axes", axis: Axis, letter: str, values: Iterable[float]) ->
             positive = [value for value in values if value > 0]
             least = axis.low if axis.low > 0 else max(0.7 * min(positive, default=axis.high / 10), axis.high / 1e4)
             limit(least, axis.high * 1.05)
-            drawn.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
+            within_decades = (1.0, 2.0, 5.0) if axis.high < _FEW_DECADES * least else (1.0,)
+            drawn.set_major_locator(LogLocator(subs=within_decades, numticks=6))
             drawn.set_minor_formatter(NullFormatter())
         else:
             drawn.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
