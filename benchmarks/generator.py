@@ -238,7 +238,7 @@ def vary(host: NamespaceHost, trafgens: NamespaceHost, rounds: int, seconds: flo
 def varying_packet(version: str, flows: int) -> Packet:
     """Return a packet over IP or IPv6 with four varying fields: both addresses and both ports."""
     counts = [values for values in (1000, 50_000) if flows % values == 0]
-    values = {
+    values: dict[str, SteppedValues | RandomValues] = {
         "src": SteppedValues(0xC6120001, 1, flows),
         "dst": SteppedValues(0xC6130001, 3, counts[0]),
         "sport": RandomValues(1024, 65_535, counts[-1]),
