@@ -37,7 +37,7 @@ _LEAST_TYPE = 0x0600  # below it, an EtherType is the length of an 802.3 frame
 # Organisations whose SNAP protocol numbers are EtherTypes, and one whose numbers are not (CDP, VTP, PVST+).
 _ETHER_TYPE_OUIS, _CISCO_OUI = (0x000000, 0x0000F8), 0x00000C
 _MOST_LAYERS = 12
-_TCP_OFFSET_AT = 12  # of the length of a TCP header, in words of 4 bytes (RFC 9293, section 3.1)
+_TCP_OFFSET_AT, _LEAST_TCP_WORDS = 12, 5  # of the length of a TCP header, in words of 4 bytes (RFC 9293, section 3.1)
 _MOST_LAYOUTS = 64  # per batch; frames of further layouts are decoded one by one
 # Protocols that carry no user frames, by EtherType.
 _LINK_PROTOCOLS = {
@@ -351,7 +351,8 @@ class _FrameDecoder:
     def _find_pktgen(self, protocol: int, at: int) -> int | None:
         """Return where pktgen's header begins if it follows the header of this protocol at byte `at`; else None."""
         if protocol == _TCP and self._reaches(at + _TCP_OFFSET_AT + 1):
-            pktgen_at = at + max(5, self._read(_FirstByte, at + _TCP_OFFSET_AT, value=0xF0).value >> 4) * 4
+            words = int(self._read(_FirstByte, at + _TCP_OFFSET_AT, value=0xF0).value) >> 4
+            pktgen_at = at + 4 * max(_LEAST_TCP_WORDS, words)
         elif protocol in (_UDP, _ICMP, _ICMPV6):
             pktgen_at = at + UDP_BYTES  # an echo request's header is as long
         else:

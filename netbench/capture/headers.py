@@ -48,6 +48,7 @@ _FLUSH_STAMP_BYTES = 28
 
 _UDP = 17
 _PLAIN = IPV4 << 16 | 0x45 << 8  # and an IP header without options
+_FEW_PAIRS = 64  # of addresses in a batch
 _MOST_TAGS = 2  # VLAN tags of netbench's own frames
 # Where the EtherType and the next header of plain frames are.
 _TYPE_AT = {LinkHeader.ETHERNET: (12, 14), LinkHeader.COOKED: (14, 16), LinkHeader.COOKED_2: (0, 20)}
@@ -335,24 +336,38 @@ def _by_addresses(parts: list[PktgenRows], sizes: NDArray[np.int64]) -> Iterator
     if not parts:
         return
     left = parts[0] if len(parts) == 1 else _in_order(parts)
-    while left.rows.size:
-        pair, first = left.addresses[0].tobytes(), left.addresses[0]
+    for _ in range(_FEW_PAIRS):
+        first = left.addresses[0]
         is_pair = left.addresses[:, 0] == first[0]
         for column in range(1, len(first)):
             is_pair &= left.addresses[:, column] == first[column]
         these = left.where(is_pair)
-        yield StreamFrames(
-            ip_version=left.ip_version,
-            src_ip=int.from_bytes(pair[: len(pair) // 2]),
-            dst_ip=int.from_bytes(pair[len(pair) // 2 :]),
-            sequence=these.sequence,
-            sizes=these.rows.of(sizes),
-            sent_us=these.sent_us,
-            times_ns=these.rows.of(these.rows.batch.times_ns),
-        )
+        yield _of_pair(these, sizes)
         if these is left:
             return
         left = left.where(~is_pair)
+    # Sorting costs more than selecting a few pairs, but not more for many.
+    _, begins, pair_of = np.unique(left.addresses, axis=0, return_index=True, return_inverse=True)
+    pair_of = np.argsort(np.argsort(begins))[pair_of.ravel()]  # numbered in the order of their first frames
+    order = np.argsort(pair_of, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(pair_of[order])) + 1):
+        columns: Any = (column[places] for column in left[1:])
+        chosen = places if left.rows.chosen is None else left.rows.chosen[places]
+        yield _of_pair(PktgenRows(Rows(left.rows.batch, chosen), *columns), sizes)
+
+
+def _of_pair(frames: PktgenRows, sizes: NDArray[np.int64]) -> StreamFrames:
+    """Return frames with the same addresses; `sizes` are those of all frames of their batch."""
+    pair = frames.addresses[0].tobytes()
+    return StreamFrames(
+        ip_version=frames.ip_version,
+        src_ip=int.from_bytes(pair[: len(pair) // 2]),
+        dst_ip=int.from_bytes(pair[len(pair) // 2 :]),
+        sequence=frames.sequence,
+        sizes=frames.rows.of(sizes),
+        sent_us=frames.sent_us,
+        times_ns=frames.rows.of(frames.rows.batch.times_ns),
+    )
 
 
 def _in_order(parts: list[PktgenRows]) -> PktgenRows:
