@@ -128,6 +128,7 @@ class WarningKind(Enum):
     NOT_AS_RFC_2544 = "not-as-rfc-2544"
     MAXIMUM_IS_LOWER_BOUND = "maximum-is-lower-bound"
     SOURCE_CEILING_DOUBTFUL = "source-ceiling-doubtful"
+    PACKET_REFUSED = "packet-refused"
 
 
 @dataclass(frozen=True, slots=True)
