@@ -10,7 +10,10 @@ the last CPU, where a BPF program drops frames at once; trafgen uses the plain p
 full. Then xdp is paced on its pair. The gaps between its frames are measured on a third pair, which receives by NAPI on
 the sending CPU as soon as a frame is sent: tcpdump records the gaps without the delay of waking up a thread.
 
-    sudo python benchmarks/generator.py [--rounds N] [--seconds S] [--frame-size BYTES]
+Last, xdp sends packets with four varying fields, in 1,000 and in 1,000,000 flows, in turn with plain frames. trafgen
+sends plain frames, which are its fastest. `--packets-only` runs this part alone, also without trafgen.
+
+    sudo python benchmarks/generator.py [--rounds N] [--seconds S] [--frame-size BYTES] [--packets-only]
 """
 
 import argparse
@@ -26,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from operator import truediv
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,16 +47,19 @@ from netbench.hosts.local import LocalHost
 from netbench.linux.changes.receive import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netns import namespace_path, within
 from netbench.model.frame_size import FrameSize
+from netbench.model.packet import FieldRef, Layer, Packet, RandomValues, SteppedValues, VaryingField
 from netbench.model.traffic import Sent, Traffic
-from netbench.packets.build import build_template
+from netbench.packets.build import build_template, smallest_frame
 
 INTERFACE, PEER = "tx", "rx"
+TRAFGEN = "trafgen"
 LAST_CPU = (os.cpu_count() or 1) - 1
 HEADING = f"{'maximum':<20}{'frames/s':>14}{'trafgen':>14}{'ratio':>10}"
 SHARES_PERCENT = (1, 10, 25, 50)
 TOLERANCE_PERCENT = 0.1
 XDP_RATES = (10_000.0, 100_000.0, 1_000_000.0)
 XDP_TOLERANCE_PERCENT, XDP_TOLERANCE_NS = 0.01, 1000
+VARYING_RATIO, TRAFGEN_RATIO = 0.8, 10
 PCAP_HEADER, RECORD_HEADER, SNAP_BYTES = 24, 16, 60
 TRAFGEN_CPU = re.compile(r"(\d+) sec, (\d+) usec on CPU\d+ \((\d+) packets\)")
 
@@ -61,15 +68,18 @@ def main() -> None:
     options = parse_arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that all is cleaned up
     try:
-        require_tools()
+        require_tools(packets_only=options.packets_only)
         with veth_pair("plain") as plain, veth_pair("napi") as napi, veth_pair("gaps") as gaps:
-            compare(plain, options.rounds, options.seconds, options.frame_size)
+            if not options.packets_only:
+                compare(plain, options.rounds, options.seconds, options.frame_size)
             receive_by_napi(napi)
             with dropping(napi):
-                print(f"\n{HEADING}")
-                maximum(napi, "xdp, 1 CPU", range(1), plain, options.rounds, options.seconds, options.frame_size)
-                run_checked(gaps, ["ethtool", "-K", PEER, "gro", "on"])
-                pace(napi, gaps, options.rounds, options.seconds, options.frame_size)
+                if not options.packets_only:
+                    print(f"\n{HEADING}")
+                    maximum(napi, "xdp, 1 CPU", range(1), plain, options.rounds, options.seconds, options.frame_size)
+                    run_checked(gaps, ["ethtool", "-K", PEER, "gro", "on"])
+                    pace(napi, gaps, options.rounds, options.seconds, options.frame_size)
+                vary(napi, plain, options.rounds, options.seconds, options.frame_size)
     except NetbenchError as error:
         print(f"benchmarks/generator.py: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -82,16 +92,20 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (default: 5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of one measurement (default: 1)")
     parser.add_argument("--frame-size", type=int, default=64, help="bytes with FCS, 64–1518 (default: 64)")
+    parser.add_argument("--packets-only", action="store_true", help="only xdp's packets with varying fields")
     options = parser.parse_args()
     if options.rounds < 1 or not 0.1 <= options.seconds <= 60 or not 64 <= options.frame_size <= 1518:
         parser.error("at least 1 round, 0.1–60 seconds, frames of 64–1518 bytes")
     return options
 
 
-def require_tools() -> None:
+def require_tools(*, packets_only: bool) -> None:
     if os.geteuid() != 0:
         raise MissingError("network namespaces and packet sockets need root; run it with sudo")
-    for tool, package in (("ip", "iproute2"), ("trafgen", "netsniff-ng"), ("tcpdump", "tcpdump")):
+    tools = (
+        [("ip", "iproute2")] if packets_only else [("ip", "iproute2"), (TRAFGEN, "netsniff-ng"), ("tcpdump", "tcpdump")]
+    )
+    for tool, package in tools:
         if shutil.which(tool) is None:
             raise MissingError(f"`{tool}` is not on this host; on Debian: apt-get install {package}")
 
@@ -202,6 +216,39 @@ def pace(host: NamespaceHost, gaps: NamespaceHost, rounds: int, seconds: float, 
     print(f"\ntolerance: {XDP_TOLERANCE_PERCENT} % of the count, {XDP_TOLERANCE_NS} ns of the median gap")
 
 
+def vary(host: NamespaceHost, trafgens: NamespaceHost, rounds: int, seconds: float, frame_size: int) -> None:
+    """Print xdp's rate with each packet, and its ratios to plain frames and to trafgen in the same round."""
+    packets = [None, *(varying_packet(version, flows) for version in ("IP", "IPv6") for flows in (1_000, 1_000_000))]
+    rates: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for packet in packets:
+            size = max(frame_size, smallest_frame(packet)) if packet else frame_size
+            sent = send(host, [0], traffic(size, None, seconds, packet), "xdp")
+            rates.setdefault(packet.name if packet else "plain", []).append(sent.frames / sent.duration_s)
+        if shutil.which(TRAFGEN):
+            rates.setdefault(TRAFGEN, []).append(trafgen_fps(trafgens, 1, frame_size, round(1e6 * seconds)))
+    bases = [base for base in ("plain", TRAFGEN) if base in rates]
+    print(f"\n{'xdp, 1 CPU':<28}{'frames/s':>14}" + "".join(f"{f'÷ {base}':>14}" for base in bases))
+    for name, of_packet in rates.items():
+        ratios = [statistics.median(map(truediv, of_packet, rates[base])) for base in bases]
+        print(f"{name:<28}{statistics.median(of_packet):>14,.0f}" + "".join(f"{ratio:>14.3f}" for ratio in ratios))
+    print(f"\nrequired: {VARYING_RATIO} of plain, {TRAFGEN_RATIO} × trafgen")
+
+
+def varying_packet(version: str, flows: int) -> Packet:
+    """Return a packet over IP or IPv6 with four varying fields: both addresses and both ports."""
+    counts = [values for values in (1000, 50_000) if flows % values == 0]
+    values: dict[str, SteppedValues | RandomValues] = {
+        "src": SteppedValues(0xC6120001, 1, flows),
+        "dst": SteppedValues(0xC6130001, 3, counts[0]),
+        "sport": RandomValues(1024, 65_535, counts[-1]),
+        "dport": SteppedValues(1024, 1, counts[0]),
+    }
+    layer_of = {"src": version, "dst": version, "sport": "UDP", "dport": "UDP"}
+    fields = tuple(VaryingField(FieldRef(layer_of[field], field), of_field) for field, of_field in values.items())
+    return Packet(f"{version}, 4 fields, {flows:,} flows", (Layer("Ether"), Layer(version), Layer("UDP")), fields)
+
+
 def captured(host: NamespaceHost, path: Path, run: Callable[[], Sent]) -> np.ndarray:
     """The arrival time of each frame at the other end, in ns, by tcpdump."""
     options = f"-Z root -n -U -B 262144 -s {SNAP_BYTES} --time-stamp-precision=nano -i {PEER} -w {path} udp"
@@ -221,7 +268,7 @@ def captured(host: NamespaceHost, path: Path, run: Callable[[], Sent]) -> np.nda
     return words[:, 0].astype(np.int64) * 1_000_000_000 + words[:, 1]
 
 
-def traffic(frame_size: int, fps: float | None, seconds: float) -> Traffic:
+def traffic(frame_size: int, fps: float | None, seconds: float, packet: Packet | None = None) -> Traffic:
     return Traffic(
         stream="benchmark",
         src_mac="02:00:00:00:00:01",
@@ -234,6 +281,7 @@ def traffic(frame_size: int, fps: float | None, seconds: float) -> Traffic:
         duration_s=seconds,
         flows=1,
         seed=0,
+        packet=packet,
     )
 
 
@@ -261,7 +309,7 @@ def trafgen_fps(host: NamespaceHost, processes: int, frame_size: int, frames: in
     packet = "{" + ",".join(map(str, frame)) + "}"
     before = taken(host, "trafgen")
     # -Q: do not move this host's interrupts.
-    argv = ["trafgen", "-o", INTERFACE, "-P", str(processes), "-n", str(frames), "-Q", packet]
+    argv = [TRAFGEN, "-o", INTERFACE, "-P", str(processes), "-n", str(frames), "-Q", packet]
     done = host.run(argv, timeout_s=120)
     reports = [tuple(map(int, match)) for match in TRAFGEN_CPU.findall(done.stdout + done.stderr)]
     if done.exit_code != 0 or len(reports) != processes:

@@ -197,7 +197,7 @@ class ArrivalTimes:
 
 @dataclass(frozen=True, slots=True)
 class StreamCapture:
-    """The frames of one stream that arrived.
+    """The frames of one stream that arrived; an address is `*` if it varies from frame to frame.
 
     `received` counts distinct sequence numbers and `duplicates` further copies; `span.frames` is their sum, and its
     times are those of first copies. `reordered` follows RFC 4737, section 3.3. Delay (capture time - time stamp in the

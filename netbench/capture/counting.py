@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from netbench.capture.clock_check import (
 )
 from netbench.capture.delay_variation import OffsetTally
 from netbench.capture.frames import LINKS, FrameBatch, LinkHeader, address_text, is_one_number, link_name
-from netbench.capture.headers import DecodedBatch, by_cooked_interface, decode, is_decoded, not_decoded
+from netbench.capture.headers import DecodedBatch, StreamsBy, by_cooked_interface, decode, is_decoded, not_decoded
 from netbench.capture.packet_decoder import decode_described, header_bytes
 from netbench.capture.pcap import PLAIN_HEADERS_BYTES, TUNNEL_HEADERS_BYTES, CaptureReader, Interface
 from netbench.capture.reading import open_file, read_stream
@@ -40,7 +41,7 @@ MAX_STREAMS = 1024
 
 
 def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCounts:
-    """Count the frames of a pcap or pcapng file in one pass and constant memory.
+    """Count the frames of a pcap or pcapng file in constant memory.
 
     With `expected`, whose pairs of addresses must differ, a frame is a stream's when its addresses, size (in a mix:
     that of its number) and magic match, its sequence number was sent, and its time stamp lies within the sending time,
@@ -48,16 +49,30 @@ def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCou
     late from an earlier trial. A stream with described headers must be the only one: its frames have the magic where
     these headers imply it, and addresses are not considered. Every other frame except control and flush frames is
     foreign. Without `expected`, each
-    pair of addresses with pktgen's magic is a stream on each interface, also in tunnels. A truncated file is counted up
+    pair of addresses with pktgen's magic is a stream on each interface, also in tunnels. If there are more than
+    MAX_STREAMS pairs, addresses vary from frame to frame: the file is read again, and streams are the frames with the
+    same destination, if these are too many as well, with the same source, or all frames. A truncated file is counted up
     to its end and a damaged one up to the damage. UsageError for an unreadable capture file, or a link type that
     streams cannot have.
     """
+    *grouped, last = StreamsBy
+    for by in grouped:
+        with suppress(TooManyStreamsError):
+            return _analyzed(path, expected, by)
+    return _analyzed(path, expected, last)
+
+
+def _analyzed(path: Path, expected: Sequence[Expected], by: StreamsBy) -> CaptureCounts:
     with open_file(path) as file:
         reader = read_stream(file, str(path), headers_bytes(expected) if expected else TUNNEL_HEADERS_BYTES)
-        tally = CaptureTally(str(path), expected)
+        tally = CaptureTally(str(path), expected, by)
         for batch in reader.batches():
             tally.add(batch)
         return tally.counts(reader)
+
+
+class TooManyStreamsError(UsageError):
+    """More streams than memory is bounded for: their addresses vary."""
 
 
 def headers_bytes(expected: Sequence[Expected]) -> int:
@@ -120,9 +135,9 @@ class CaptureTally:
     Without expected streams, frames are counted separately by interface, and in any tunnel.
     """
 
-    def __init__(self, name: str, expected: Sequence[Expected]) -> None:
+    def __init__(self, name: str, expected: Sequence[Expected], by: StreamsBy = StreamsBy.PAIR) -> None:
         """ValueError when two of the streams have the same addresses, or one of several has described headers."""
-        self._name = name
+        self._name, self._by = name, by
         self._headers = expected[0].headers if expected else None
         if len(expected) > 1 and any(stream.headers for stream in expected):
             raise ValueError(f"{name}: a stream with described headers must be the only one of a capture")
@@ -202,7 +217,9 @@ class CaptureTally:
             self._late_without_address += stream.count_late(frames)
 
     def _add_of_interface(self, batch: FrameBatch, direction: str) -> None:
-        decoded = decode(batch, deep=True) if is_decoded(batch.link_type, deep=True) else not_decoded(batch)
+        decoded = (
+            decode(batch, deep=True, by=self._by) if is_decoded(batch.link_type, deep=True) else not_decoded(batch)
+        )
         part = self._add_decoded(batch, decoded)
         self._others.update(decoded.others)
         self._undecoded.update(decoded.undecoded)
@@ -230,11 +247,10 @@ class CaptureTally:
     def _stream(self, key: _StreamKey) -> StreamTally:
         if key not in self._streams:
             if len(self._streams) == MAX_STREAMS:
-                raise UsageError(
-                    f"{self._name}: pktgen frames of more than {MAX_STREAMS} pairs of addresses; "
-                    "filter some out first, for example by `host ADDRESS`, pcap-filter(7)"
+                raise TooManyStreamsError(
+                    f"{self._name}: more than {MAX_STREAMS} streams; make one file of each interface first"
                 )
-            self._streams[key] = StreamTally(*key[2:], None)
+            self._streams[key] = StreamTally(*key[2:], None, self._by)
         return self._streams[key]
 
     def _across_interfaces(self) -> Iterator[AcrossInterfaces]:
@@ -248,8 +264,9 @@ class CaptureTally:
                 losses = losses_of_all(numbers)
                 stop = max(track.expected for track in numbers)
                 received = stop - min(track.lowest for track in numbers if track.lowest is not None) - losses.missing
-                addresses = address_text(src_ip, ip_version), address_text(dst_ip, ip_version)
-                yield AcrossInterfaces(*addresses, len(streams), received, losses.missing)
+                addresses = (address_text(address, ip_version) for address in (src_ip, dst_ip))
+                source, destination = self._by.texts(*addresses)
+                yield AcrossInterfaces(source, destination, len(streams), received, losses.missing)
 
     def settle(self, expected: Sequence[Expected]) -> bool:
         """Replace the expected streams by their final description; return False when a counted frame does not match.

@@ -37,6 +37,7 @@ _LEAST_TYPE = 0x0600  # below it, an EtherType is the length of an 802.3 frame
 # Organisations whose SNAP protocol numbers are EtherTypes, and one whose numbers are not (CDP, VTP, PVST+).
 _ETHER_TYPE_OUIS, _CISCO_OUI = (0x000000, 0x0000F8), 0x00000C
 _MOST_LAYERS = 12
+_TCP_OFFSET_AT = 12  # of the length of a TCP header, in words of 4 bytes (RFC 9293, section 3.1)
 _MOST_LAYOUTS = 64  # per batch; frames of further layouts are decoded one by one
 # Protocols that carry no user frames, by EtherType.
 _LINK_PROTOCOLS = {
@@ -129,14 +130,15 @@ class _Ends(Enum):
 class _Outcome(NamedTuple):
     """The end of a frame's headers.
 
-    `name` is the protocol or the reason; `path`, `ip_at`, `udp_at` and the IP `version` are those of a pktgen frame.
+    `name` is the protocol or the reason. `path`, the IP `version` and the bytes at which the IP header and pktgen's
+    header begin are those of a pktgen frame.
     """
 
     ends: _Ends
     name: str
     path: HeaderPath = ()
     ip_at: int = 0
-    udp_at: int = 0
+    pktgen_at: int = 0
     version: int = 0
 
 
@@ -164,6 +166,7 @@ class _FrameDecoder:
         self._frame, self._captured, self._width = frame, captured, width
         self._selectors: list[_Selector] = []
         self._other_ports_at: list[int] = []  # where UDP ports are not those of tunnels
+        self._no_pktgen_at: list[int] = []  # where pktgen's magic number might be, and is not
         self._least, self._below = 0, _ALL
 
     def decode(self, link: LinkHeader) -> _Outcome:
@@ -180,6 +183,8 @@ class _FrameDecoder:
         are_same: NDArray[np.bool_] = (lengths >= self._least) & (lengths < self._below)
         for at, dtype, mask, value in self._selectors:
             are_same &= rows.match(at, value, dtype, mask)
+        for at in self._no_pktgen_at:
+            are_same &= ~rows.match(at, PKTGEN_MAGIC, U32)
         for at in self._other_ports_at:
             are_same &= ~np.isin(rows.field(U16, at), (*_TUNNEL_PORTS, *_OPAQUE_PORTS))
         return are_same
@@ -337,16 +342,27 @@ class _FrameDecoder:
         if header.p == _AH:
             authentication = self._read(dpkt.ah.AH, payload_at, nxt=_ALL, len=_ALL)
             payload_at += (authentication.len + 2) * 4
-            if authentication.nxt != _UDP or not self._has_pktgen(payload_at):
+            if (pktgen_at := self._find_pktgen(authentication.nxt, payload_at)) is None:
                 return self._ip_payload(authentication.nxt, payload_at, (*path, "AH"))
-        elif header.p != _UDP or not self._has_pktgen(payload_at):
+        elif (pktgen_at := self._find_pktgen(header.p, payload_at)) is None:
             return self._ip_payload(header.p, payload_at, path)
-        return _Outcome(_Ends.PKTGEN, "", path, at, payload_at, 4)
+        return _Outcome(_Ends.PKTGEN, "", path, at, pktgen_at, 4)
 
-    def _has_pktgen(self, udp_at: int) -> bool:
-        if not self._reaches(udp_at + UDP_BYTES + PKTGEN_BYTES):
-            return False
-        return bool(self._read(_Word, udp_at + UDP_BYTES, value=_ALL).value == PKTGEN_MAGIC)
+    def _find_pktgen(self, protocol: int, at: int) -> int | None:
+        """Return where pktgen's header begins if it follows the header of this protocol at byte `at`; else None."""
+        if protocol == _TCP and self._reaches(at + _TCP_OFFSET_AT + 1):
+            pktgen_at = at + max(5, self._read(_FirstByte, at + _TCP_OFFSET_AT, value=0xF0).value >> 4) * 4
+        elif protocol in (_UDP, _ICMP, _ICMPV6):
+            pktgen_at = at + UDP_BYTES  # an echo request's header is as long
+        else:
+            return None
+        if not self._reaches(pktgen_at + PKTGEN_BYTES):
+            return None
+        if int.from_bytes(self._frame[pktgen_at : pktgen_at + 4]) != PKTGEN_MAGIC:
+            self._no_pktgen_at.append(pktgen_at)
+            return None
+        self._read(_Word, pktgen_at, value=_ALL)
+        return pktgen_at
 
     def _ipv6(self, at: int, path: HeaderPath) -> _Outcome:
         header = self._read(dpkt.ip6.IP6, at, _v_fc_flow=0xF0000000, nxt=_ALL)
@@ -366,8 +382,8 @@ class _FrameDecoder:
                 protocol = extension.nxt
             else:
                 break
-        if protocol == _UDP and self._has_pktgen(payload_at):
-            return _Outcome(_Ends.PKTGEN, "", path, at, payload_at, 6)
+        if (pktgen_at := self._find_pktgen(protocol, payload_at)) is not None:
+            return _Outcome(_Ends.PKTGEN, "", path, at, pktgen_at, 6)
         return self._ip_payload(protocol, payload_at, path)
 
     def _ip_payload(self, protocol: int, at: int, path: HeaderPath) -> _Outcome:
@@ -439,13 +455,24 @@ class _FrameDecoder:
         return self._of_type(header.type, next_at, path)
 
     def _gtp(self, at: int, path: HeaderPath) -> _Outcome:
-        """Decode GTP-U (3GPP TS 29.281), only user data without extension headers."""
+        """Decode user data of GTP-U (3GPP TS 29.281, section 5.2.1: extension headers)."""
         header = self._read(_Gtp, at, flags=0x07, type=_ALL)
         if header.type != 0xFF:
             return _other("GTP control")
+        if not header.flags & 0x07:
+            return self.ip(at + 8, path)
+        at += 12
         if header.flags & 0x04:
-            return _undecoded("GTP with extension headers")
-        return self.ip(at + (12 if header.flags & 0x03 else 8), path)
+            for _ in range(_MOST_LAYERS):
+                if not self._read(_FirstByte, at - 1, value=_ALL).value:
+                    break
+                length = self._read(_FirstByte, at, value=_ALL).value * 4
+                if not length:
+                    return _undecoded("GTP extension header without a length")
+                at += length
+            else:
+                return _undecoded(f"more than {_MOST_LAYERS} GTP extension headers")
+        return self.ip(at, path)
 
 
 _DECODERS: dict[LinkHeader, Callable[[_FrameDecoder], _Outcome]] = {
@@ -480,7 +507,7 @@ def _decode(rows: Rows, place: int, link: LinkHeader) -> tuple[_FrameDecoder, _O
 def _add(tally: BatchTally, rows: Rows, outcome: _Outcome) -> None:
     match outcome.ends:
         case _Ends.PKTGEN:
-            tally.add_pktgen(rows, outcome.path, outcome.version, outcome.ip_at, outcome.udp_at)
+            tally.add_pktgen(rows, outcome.path, outcome.version, outcome.ip_at, outcome.pktgen_at)
         case _Ends.SEARCHED:
             tally.add_other(rows, outcome.name)
         case _Ends.UNDECODED:

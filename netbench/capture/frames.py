@@ -246,9 +246,9 @@ class BatchTally:
         self.encapsulated: Counter[HeaderPath] = Counter()
         self.too_short = 0
 
-    def add_pktgen(self, rows: Rows, path: HeaderPath, version: int, ip_at: int, udp_at: int) -> None:
-        """Add pktgen frames with the IP and UDP headers at these bytes."""
-        header = rows.words(udp_at + UDP_BYTES, 4)
+    def add_pktgen(self, rows: Rows, path: HeaderPath, version: int, ip_at: int, pktgen_at: int) -> None:
+        """Add pktgen frames with the IP header and pktgen's header at these bytes."""
+        header = rows.words(pktgen_at, 4)
         if version == 4:
             addresses = rows.as_it_lies(U64, ip_at + 12).reshape(-1, 1)
         else:

@@ -6,6 +6,7 @@ any options, not a later fragment, UDP, and then pktgen's header. With `deep` de
 
 from collections import Counter
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +54,30 @@ _TYPE_AT = {LinkHeader.ETHERNET: (12, 14), LinkHeader.COOKED: (14, 16), LinkHead
 _ETHERNET_HEADER_BYTES = 14
 _COOKED_TYPE_AT, _COOKED_2_INTERFACE_AT, _COOKED_2_TYPE_AT = 0, 4, 10
 _OUTGOING = 4  # a cooked header's packet type
+
+
+class StreamsBy(Enum):
+    """The addresses that all frames of a stream have in common: (source, destination)."""
+
+    PAIR = (True, True)
+    DESTINATION = (False, True)
+    SOURCE = (True, False)
+    NOTHING = (False, False)
+
+    def texts(self, source: str, destination: str) -> tuple[str, str]:
+        """Return the addresses of a stream as text, `*` in place of those that may differ within it."""
+        has_source, has_destination = self.value
+        return source if has_source else "*", destination if has_destination else "*"
+
+    def only_common(self, frames: PktgenRows) -> PktgenRows:
+        """Return the frames with 0 in place of addresses that may differ within a stream."""
+        if self is StreamsBy.PAIR:
+            return frames
+        halves = np.array(frames.addresses).view(np.uint8).reshape(len(frames.addresses), 2, -1)
+        for place, is_common in enumerate(self.value):
+            if not is_common:
+                halves[:, place] = 0
+        return frames._replace(addresses=halves.reshape(len(halves), -1).view(np.uint64))
 
 
 class FrameOrigin(NamedTuple):
@@ -148,8 +173,10 @@ def _directions(rows: Rows, header: LinkHeader, among: NDArray[np.bool_]) -> Ite
                 yield f"interface {number}, {direction}" if is_version_2 else direction, these
 
 
-def decode(batch: FrameBatch, *, deep: bool = False) -> DecodedBatch:
+def decode(batch: FrameBatch, *, deep: bool = False, by: StreamsBy = StreamsBy.PAIR) -> DecodedBatch:
     """Classify the frames of a batch; `is_decoded` must be true for its link type.
+
+    The frames of a stream have the addresses `by` in common; the others are 0.
 
     A frame is too short when its captured bytes end before the end of a pktgen header: 58 bytes for an untagged frame
     without IP options.
@@ -187,7 +214,9 @@ def decode(batch: FrameBatch, *, deep: bool = False) -> DecodedBatch:
         streams=[
             stream
             for version in (4, 6)
-            for stream in _by_addresses([part for part in tally.pktgen if part.ip_version == version], sizes)
+            for stream in _by_addresses(
+                [by.only_common(part) for part in tally.pktgen if part.ip_version == version], sizes
+            )
         ],
         others=tally.others,
         undecoded=tally.undecoded,

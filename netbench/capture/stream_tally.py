@@ -20,7 +20,7 @@ from netbench.capture.clock_check import (
 from netbench.capture.delay_variation import EarlyStamps, VariationTally
 from netbench.capture.distribution import DelayDistribution
 from netbench.capture.frames import NO_TIME, address_text, is_one_number
-from netbench.capture.headers import StreamFrames
+from netbench.capture.headers import StreamFrames, StreamsBy
 from netbench.capture.packet_tally import PacketTally
 from netbench.capture.sequences import (
     Arrivals,
@@ -130,9 +130,12 @@ def _widened(known: _Bounds, more: _Bounds) -> _Bounds:
 
 
 class StreamTally:
-    """Counts the frames of one pair of addresses, batch by batch in constant memory."""
+    """Counts the frames of one pair of addresses, or of what else a stream has in common, in constant memory."""
 
-    def __init__(self, ip_version: int, src_ip: int, dst_ip: int, expected: Expected | None) -> None:
+    def __init__(
+        self, ip_version: int, src_ip: int, dst_ip: int, expected: Expected | None, by: StreamsBy = StreamsBy.PAIR
+    ) -> None:
+        self._by = by
         self._ip_version, self._src_ip, self._dst_ip, self._expected = ip_version, src_ip, dst_ip, expected
         self._stamps_us: _Bounds = (None, None)
         self._possible = expected.sequence if expected else _UNKNOWN_NUMBERS
@@ -327,10 +330,12 @@ class StreamTally:
             in_frame = lowest % (1 << 32)
             lowest, highest = in_frame, highest - lowest + in_frame
         span = self._span.span()
+        addresses = (address_text(address, self._ip_version) for address in (self._src_ip, self._dst_ip))
+        source, destination = self._by.texts(*addresses)
         return StreamCapture(
             stream=expected.stream if expected else None,
-            src_ip=address_text(self._src_ip, self._ip_version),
-            dst_ip=address_text(self._dst_ip, self._ip_version),
+            src_ip=source,
+            dst_ip=destination,
             received=sequence.distinct,
             duplicates=sequence.duplicates,
             reordered=self._reordering.reordered,

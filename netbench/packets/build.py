@@ -109,6 +109,12 @@ def smallest_frame(packet: Packet) -> int:
     return max(MIN_FRAME_SIZE, build.header_bytes + FCS_BYTES)
 
 
+def added_bytes(packet: Packet) -> int:
+    """Return by how many bytes `expect` makes frames longer than they were sent; 0 without it."""
+    sent = sent_layers(packet, _ANY_ADDRESSES, {})
+    return _Build(arriving_layers(sent, packet, None), None, _Build(sent, None)).longer
+
+
 _ANY_ADDRESSES = Addresses(
     "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.2", "198.19.0.2", "2001:2::2", "2001:2::3"
 )
@@ -229,7 +235,7 @@ class _Build:
                 field.values,
                 packet.frames_per_value(number),
                 _kind(ref),
-                (seed + _NEXT_SEED * number) % 2**32,
+                field_seed(seed, number),
             )
 
     def _first_flow(self, frames: Mapping[int, bytes], varying: Sequence[VaryingPlace]) -> dict[int, bytes]:
@@ -251,6 +257,11 @@ class _Build:
             return {size: self._frame(size) for size in frames}
         finally:
             self._packet = packet
+
+
+def field_seed(seed: int, number: int) -> int:
+    """Return the seed of the random values of the varying field with this index, from the seed of the trial."""
+    return (seed + _NEXT_SEED * number) % 2**32
 
 
 def _high_bits(values: Values) -> int:

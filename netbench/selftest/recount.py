@@ -56,7 +56,7 @@ def judge_recount(result: TrialResult, captures: Path) -> SelftestCheck:
     common: dict[str, str] = {"name": "recount by dpkt", "uut": result.spec.uut}
     if result.verdict is Verdict.INVALID:
         return SelftestCheck(**common, passed=False, detail=complaints(result))
-    files = [_capture_of(counts, captures) for counts in result.streams]
+    files = [capture_of(counts, captures) for counts in result.streams]
     if None in files:
         return SelftestCheck(**common, passed=None, detail="skipped: this kind of sink stores no captures")
     try:
@@ -78,7 +78,8 @@ def judge_recount(result: TrialResult, captures: Path) -> SelftestCheck:
     )
 
 
-def _capture_of(counts: StreamCounts, captures: Path) -> Path | None:
+def capture_of(counts: StreamCounts, captures: Path) -> Path | None:
+    """Return the capture that a trial's sink stored of a stream; None if it stored none."""
     return next(captures.glob(f"trial-{'[0-9]' * 6}-{counts.stream}.pcap"), None)
 
 

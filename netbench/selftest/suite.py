@@ -23,6 +23,7 @@ from netbench.results.selftests import fingerprint, keep_record
 from netbench.selftest.forwarders import DELAYING, check_forwarder, check_netem, forwarder_cases
 from netbench.selftest.loopback import LOOPBACK, check_loopback, loopback
 from netbench.selftest.loss_checks import ForeignFilter, check_drops, foreign_filters, judge_attached, references
+from netbench.selftest.packet_trials import check_packets
 from netbench.selftest.time_checks import CpuTimes, check_pacing, judge_cpus
 from netbench.selftest.trials import Tester, selftest_profile, with_uuts
 from netbench.testbed.cpus import usable_cpus
@@ -139,7 +140,7 @@ class _Selftest:
             for number, reference in enumerate(known)
         ]
         first = rounds[0][0]
-        rounds.insert(0, (first, partial(check_pacing, first.name)))
+        rounds[:0] = [(first, partial(check_pacing, first.name)), (first, partial(check_packets, first.name))]
         rounds += [(DELAYING, check_netem)] if topology.vms else []
         rounds += [(case.spec, partial(check_forwarder, case)) for case in forwarder_cases()]
         self._measure(with_uuts(topology, list({spec.name: spec for spec, _ in rounds}.values())), rounds)

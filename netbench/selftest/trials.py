@@ -1,11 +1,12 @@
 """Trials of a self-test: one at a time on a testbed that is up, kept in memory."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netbench.config.plugins import SINKS, plugins
 from netbench.model.counts import StreamCounts
+from netbench.model.packet import Packet
 from netbench.model.profile import GeneratorSpec, Profile, SinkSpec
 from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology
@@ -24,12 +25,16 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The traffic of one trial: the number of streams, the frame size in bytes, the load, and the duration."""
+    """The traffic of one trial: the number of streams, the frame size in bytes, the load, and the duration.
+
+    `packet` has the headers of the frames; None is the plain packet.
+    """
 
     streams: int
     frame_size: int
     load: Load
     duration_s: float
+    packet: Packet | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class Tester:
                 index=0,
                 sources=pattern.streams,
             )
-            result = self._measure_once(active, spec, keep=keep)
+            result = self._measure_once(active, spec, wanted.profile, keep=keep)
             if result.verdict is not Verdict.INVALID:
                 break
         return result
@@ -95,10 +100,15 @@ class Tester:
         profile = selftest_profile(self.generator, self.sink, pattern, strict)
         return CampaignPlan(self.topology, profile, (name,), profile.scenarios)
 
-    def _measure_once(self, active: ActiveGuest, spec: TrialSpec, *, keep: bool = False) -> TrialResult:
+    def _measure_once(
+        self, active: ActiveGuest, spec: TrialSpec, profile: Profile | None = None, *, keep: bool = False
+    ) -> TrialResult:
         for capture in self.captures.iterdir():
             capture.unlink()
-        return run_trial(self.testbed.setup({VICTIM: active}), spec, Recording(self.captures, keep), spec.repetition)
+        setup = self.testbed.setup({VICTIM: active})
+        if profile is not None:
+            setup = replace(setup, packets=profile.packets)
+        return run_trial(setup, spec, Recording(self.captures, keep), spec.repetition)
 
 
 def selftest_profile(
@@ -110,6 +120,7 @@ def selftest_profile(
         {
             "name": "selftest",
             "frame_sizes": [pattern.frame_size if pattern else 64],
+            "packet": pattern.packet if pattern else None,
             "loads": [pattern.load if pattern else "max"],
             "duration": pattern.duration_s if pattern else 1.0,
             "repetitions": 1,

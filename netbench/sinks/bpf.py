@@ -158,6 +158,7 @@ class Bpf(SinkKind):
 
     Options = BpfOptions
     takes_cpu: ClassVar[bool] = False
+    counts_packets: ClassVar[bool] = True
     auto_sink = SinkPreference(rank=1)
     needs = frozenset({_FEATURE})
     may_need = (

@@ -19,6 +19,7 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
+from netbench.testbed.packet_checks import refuse_packets
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
@@ -140,6 +141,7 @@ def resolve(
     _refuse_half(profile)
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
+    refuse_packets(profile, tuple(stream_paths(topology)))
     return Resolved(topology, profile, guests, activities, unsupported=unsupported_packets(profile, guests))
 
 

@@ -126,7 +126,7 @@ PACKETS = {
     packet.name: packet
     for packet in (
         Packet("plain", layers("Ether", "IP", "UDP")),
-        Packet("ipv6", layers("Ether", "IPv6", "UDP"), (vary("IPv6", "src", SteppedValues(0x10, 1, 5)),)),
+        Packet("ipv6", layers("Ether", "IPv6", "UDP"), (vary("IPv6", "src", SteppedValues(int(ip_address("2001:2::10")), 1, 5)),)),
         Packet("vlan", layers("Ether", ("Dot1Q", {"vlan": 100}), "IP", "UDP")),
         Packet(
             "vlans",
@@ -158,3 +158,29 @@ PACKETS = {
         ),
     )
 }
+
+# Packets of which an analysis finds the streams; its headers around IP are the names of the second value.
+ANALYZED = (
+    (PACKETS["plain"], ()),
+    (PACKETS["vlan"], ("VLAN",)),
+    (PACKETS["qinq"], ("VLAN", "VLAN")),
+    (PACKETS["mpls"], ("MPLS", "MPLS")),
+    (PACKETS["vxlan"], ("VXLAN",)),
+    (PACKETS["geneve"], ("GENEVE",)),
+    (PACKETS["gtp"], ("GTP",)),
+    (Packet("extensions", layers("Ether", "IPv6", "IPv6ExtHdrHopByHop", "IPv6ExtHdrDestOpt", "UDP")), ()),
+    (Packet("gre key", layers("Ether", "IP", ("GRE", {"key_present": 1, "key": 7}), "IP", "UDP")), ("GRE",)),
+    (Packet("gre 6", layers("Ether", "IPv6", "GRE", "IPv6", "UDP")), ("GRE",)),
+    (Packet("icmp", layers("Ether", "IP", "ICMP")), ()),
+    (Packet("icmp6", layers("Ether", "IPv6", "ICMPv6EchoRequest")), ()),
+    (Packet("tcp6", layers("Ether", "Dot1Q", "IPv6", "TCP")), ("VLAN",)),
+    (
+        Packet(
+            "5g",
+            layers(
+                "Ether", "IP", "UDP", ("GTP_U_Header", {"E": 1, "next_ex": 0x85}), "GTPPDUSessionContainer", "IP", "UDP"
+            ),
+        ),
+        ("GTP",),
+    ),
+)

@@ -99,7 +99,9 @@ def planned_trial(topology: Topology, profile: Profile, streams: tuple[str, ...]
 
 
 def flow_ports(flows: int, seed: int) -> list[list[int]]:
-    """Return the source and destination port of each flow of plain frames."""
+    """Return the source and destination port of each flow of plain frames: the discard port if there is one flow."""
+    if flows == 1:
+        return [[9, 9]]
     template = build_template(stream_traffic(flows=flows, seed=seed))
     columns = [values_of(varying.values, varying.seed).tolist() for varying in template.varying]
     return [list(pair) for pair in zip(*columns, strict=True)]

@@ -16,13 +16,14 @@ from netbench.capture.counting import analyze_capture
 from netbench.capture.packet_decoder import header_bytes
 from netbench.errors import UsageError
 from netbench.model.frame_size import FrameSize
+from netbench.model.packet import Packet
 from netbench.model.packet_counts import ChangedField
 from netbench.model.traffic import Sent
 from netbench.packets.build import scapy_classes
 from netbench.sinks import remote_capture_count
 from netbench.sinks.remote_capture_count import InCapture
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, cut, ethernet, pcap, pcapng
-from tests.unit.described_packets import PACKETS, Described
+from tests.unit.described_packets import ANALYZED, PACKETS, Described, layers
 from tests.unit.test_live_capture import hear
 
 START_US = START_NS // 1000
@@ -270,3 +271,34 @@ def test_another_host_counts_the_same(tmp_path: Path) -> None:
     assert TypeAdapter(InCapture).validate_python(there) == here
     assert here.received.packet is not None
     assert min(len(here.received.packet.changed), len(here.received.packet.groups[0].lossy)) > 1
+
+
+@pytest.mark.parametrize(("packet", "around"), ANALYZED, ids=[packet.name for packet, _ in ANALYZED])
+def test_an_analysis_shows_the_stream(tmp_path: Path, packet: Packet, around: tuple[str, ...]) -> None:
+    described, path = Described.of(packet, FrameSize.of(250)), tmp_path / "c.pcap"
+    path.write_bytes(pcap(Frame(described.frame(n, START_US), START_NS + 1000) for n in range(20) if n != 7))
+    counts = analyze_capture(path)
+    (stream,) = counts.streams
+    is_ipv6 = [layer.name for layer in packet.layers if layer.name in ("IP", "IPv6")][-1] == "IPv6"
+    traffic = described.traffic
+    addresses = (traffic.src_ip6, traffic.dst_ip6) if is_ipv6 else (traffic.src_ip, traffic.dst_ip)
+    assert (stream.src_ip, stream.dst_ip) == addresses
+    assert (stream.received, stream.missing, stream.longest_loss_run) == (19, 1, 1)
+    assert counts.encapsulated == ({around: 19} if around else {})
+    assert (counts.foreign_frames, counts.undecoded) == (0, {})
+
+
+@pytest.mark.parametrize("name", ["gre", "tcp", "macs"])
+def test_an_analysis_of_many_sources_shows_one_stream(tmp_path: Path, name: str) -> None:
+    described, path = Described.of(PACKETS[name], FrameSize.of(200)), tmp_path / "c.pcap"
+    path.write_bytes(pcap(Frame(described.frame(n, START_US), START_NS + 1000) for n in range(1100) if n != 7))
+    (stream,) = analyze_capture(path).streams
+    assert (stream.src_ip, stream.received, stream.missing) == ("*", 1099, 1)
+
+
+def test_a_popped_tunnel_is_as_much_shorter_as_its_headers() -> None:
+    """The outer checksum needs 16 bits of the payload, which no UUT takes out."""
+    sent = layers("Ether", "IPv6", "UDP", "VXLAN", "Ether", "IP", "UDP")
+    described = Described.of(Packet("pop", sent, expect=layers("Ether", "IP", "UDP")), FrameSize.of(200))
+    assert described.headers.longer == -(40 + 8 + 8 + 14)
+    assert len(described.headers.template.frames[200]) == 196 - 70

@@ -11,7 +11,6 @@ import pytest
 
 from netbench.capture.capture_counts import Expected
 from netbench.capture.counting import MAX_STREAMS, analyze_capture
-from netbench.errors import UsageError
 from netbench.model.frame_size import FrameSize
 from tests.unit.capture_files import (
     FLUSH_MAC,
@@ -224,8 +223,30 @@ def test_many_streams_interleaved(tmp_path: Path) -> None:
     assert sum(stream.missing + stream.reordered + stream.duplicates for stream in counts.streams) == 0
 
 
-def test_too_many_streams_are_refused(tmp_path: Path) -> None:
-    frames = [stream_frame(0, src=f"198.18.{i >> 8}.{i & 255}") for i in range(MAX_STREAMS + 1)]
-    assert len(analyze_capture(write(tmp_path / "c.pcap", frames[:-1])).streams) == MAX_STREAMS
-    with pytest.raises(UsageError, match="1024 pairs"):
-        analyze_capture(write(tmp_path / "c.pcap", frames))
+def address(number: int, network: int) -> str:
+    return f"198.{network}.{number >> 8}.{number & 255}"
+
+
+@pytest.mark.parametrize(
+    ("vary", "streams"),
+    [
+        ((True, False), [("*", "198.19.0.0"), ("*", "198.19.0.1")]),
+        ((False, True), [("198.18.0.0", "*"), ("198.18.0.1", "*")]),
+        ((True, True), [("*", "*")]),
+    ],
+    ids=["sources", "destinations", "both"],
+)
+def test_varying_addresses_are_one_stream(
+    tmp_path: Path, vary: tuple[bool, bool], streams: list[tuple[str, str]]
+) -> None:
+    frames = []
+    for i in range(2 * MAX_STREAMS + 2):
+        numbers = [i // 2 if is_varying else i % 2 for is_varying in vary]
+        sequence = i if all(vary) else i // 2
+        frames.append(stream_frame(sequence, src=address(numbers[0], 18), dst=address(numbers[1], 19)))
+    few = analyze_capture(write(tmp_path / "c.pcap", frames[: MAX_STREAMS // 2]))
+    assert "*" not in {address for stream in few.streams for address in (stream.src_ip, stream.dst_ip)}
+    counts = analyze_capture(write(tmp_path / "c.pcap", frames))
+    assert [(stream.src_ip, stream.dst_ip) for stream in counts.streams] == streams
+    assert {stream.received for stream in counts.streams} == {len(frames) // len(streams)}
+    assert sum(stream.missing + stream.reordered + stream.duplicates for stream in counts.streams) == 0

@@ -49,9 +49,13 @@ def wanted_by_all(code: bytes) -> bytes:
         ("sink", "nb_headers_xdp", XDP),
         ("sink", "nb_headers_tcx", TC),
         ("source", "paced", XDP),
+        ("source", "unpaced", XDP),
         ("forward", "nb_forward", XDP),
     ],
-    ids=["sink-xdp", "sink-tcx", "sink-headers-xdp", "sink-headers-tcx", "source", "forward"],
+    ids=[
+        *("sink-xdp", "sink-tcx", "sink-headers-xdp", "sink-headers-tcx"),
+        *("source-paced", "source-unpaced", "forward"),
+    ],
 )
 def test_its_verifier_takes_them(guest, source, program, load):
     assert run_checked(guest, ["uname", "-r"]).startswith("6.1.")

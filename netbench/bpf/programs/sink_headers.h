@@ -132,7 +132,7 @@ static __always_inline __u32 flow_of(const struct headers *want, struct scratch 
 {
 	__u64 ahead = number - own->number, flow = own->flow + ahead;
 
-	if (own->flows != want->flows || ahead >= want->flows)
+	if (own->flows != want->flows || number < own->number || ahead >= want->flows)
 		flow = number % want->flows;
 	else if (flow >= want->flows)
 		flow -= want->flows;

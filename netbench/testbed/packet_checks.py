@@ -1,0 +1,79 @@
+"""Described packets that a source, a sink or a link of a testbed cannot carry: refused before anything is touched."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from netbench.config.plugins import GENERATORS, SINKS, plugins
+from netbench.errors import UsageError
+from netbench.model.frame_size import FrameSize, largest_frame
+from netbench.model.packet import Packet
+from netbench.model.paths import StreamPath
+from netbench.model.profile import Profile
+from netbench.packets.build import added_bytes, smallest_frame
+
+
+class _SentPacket(NamedTuple):
+    """A described packet of a campaign, the place of its description for messages, and the sizes of its frames."""
+
+    where: str
+    packet: Packet
+    sizes: Sequence[FrameSize]
+
+
+def refuse_packets(profile: Profile, paths: Sequence[StreamPath]) -> None:
+    """UsageError for a packet that generator or sink do not support, or that frames or links are too small for.
+
+    The message has the packet, the layer or field, and the remedy.
+    """
+    for sent in _sent_packets(profile, paths):
+        _refuse_generator(sent, profile)
+        _refuse_sink(sent, profile)
+        _refuse_sizes(sent, paths)
+
+
+def _sent_packets(profile: Profile, paths: Sequence[StreamPath]) -> Iterator[_SentPacket]:
+    """Yield the packets of the profile, and those of streams."""
+    for name, packet in profile.packets.items():
+        yield _SentPacket(f"profile {profile.name}: packet {name}", packet, profile.frame_sizes)
+    for path in paths:
+        if path.packet is not None:
+            yield _SentPacket(f"stream {path.name}: packet {path.packet.name}", path.packet, profile.frame_sizes)
+
+
+def _refuse_generator(sent: _SentPacket, profile: Profile) -> None:
+    kind = plugins(GENERATORS)[profile.generator.kind]
+    generator = kind(kind.Options.model_validate(profile.generator.options))
+    if reason := generator.unsupported_part(sent.packet):
+        raise UsageError(
+            f"{sent.where}: the generator {profile.generator.kind} cannot send it: {reason}; "
+            "use `generator: auto`, afpacket or xdp"
+        )
+
+
+def _refuse_sink(sent: _SentPacket, profile: Profile) -> None:
+    if not plugins(SINKS)[profile.sink.kind].counts_packets:
+        raise UsageError(
+            f"{sent.where}: the sink {profile.sink.kind} recognises plain frames only; use `sink: auto`, tcpdump or bpf"
+        )
+
+
+def _refuse_sizes(sent: _SentPacket, paths: Sequence[StreamPath]) -> None:
+    try:
+        least, added = smallest_frame(sent.packet), added_bytes(sent.packet)
+    except UsageError as error:
+        raise UsageError(f"{sent.where}: {error}") from error
+    layers = "/".join(layer.name for layer in sent.packet.layers)
+    for size in sent.sizes:
+        if size.sizes[0] < least:
+            of_mix = f" (of {size})" if size.is_mix else ""
+            raise UsageError(
+                f"{sent.where}: frames of {size.sizes[0]} bytes{of_mix} have no room for {layers} and pktgen's header: "
+                f"the smallest have {least} bytes; set frame_sizes to {least} or more, or describe fewer layers"
+            )
+        for path in paths:
+            if size.largest_bytes + max(0, added) > largest_frame(path.mtu):
+                raise UsageError(
+                    f"{sent.where}: frames of {size.largest_bytes} bytes are {added} bytes longer at the sink of "
+                    f"stream {path.name}, whose links take at most {largest_frame(path.mtu)} (MTU {path.mtu}): give "
+                    f"them a larger `mtu`, or send frames of at most {largest_frame(path.mtu) - added} bytes"
+                )
