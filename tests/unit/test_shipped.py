@@ -25,7 +25,7 @@ SHIPPED_TOPOLOGIES, SHIPPED_PROFILES, KINDS_OF_UUTS = map(
         netns-qemu-e1000 netns-qemu-virtio netns-qemu-vmxnet3 netns-ssh netns-vmm schlosser2011 two-nics
         """,
         """
-        demo interference ndr quick rfc2544 rfc2544-short schlosser2011 schlosser2011-dedicated
+        demo encapsulations flows interference ndr quick rfc2544 rfc2544-short schlosser2011 schlosser2011-dedicated
         schlosser2011-delay-frame-size schlosser2011-delay-pktgen-size schlosser2011-short tst009
         """,
         "container esxi external forwarder libvirt openvz ovs qemu raw reference virtualbox xen",
