@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from netbench.model.packet import Packet
 from netbench.model.packet_layers import ALIASES, LAYERS
-from netbench.model.packet_notation import DescriptionError, layers_text, parse_layers
+from netbench.model.packet_notation import layers_text, parse_layers
+from netbench.model.packet_values import DescriptionError
 from netbench.model.packet_variation import check_varying, parse_vary, written_vary
 from netbench.model.shipped_packets import SHIPPED_PACKETS
 from netbench.model.suggestions import choices

@@ -8,7 +8,7 @@ from pydantic import ValidationError, WithJsonSchema
 from netbench.model.fields import located_error
 from netbench.model.packet import MAX_FLOWS, Packet
 from netbench.model.packet_description import parse_packet, parse_packets, written_packet
-from netbench.model.packet_notation import DescriptionError
+from netbench.model.packet_values import DescriptionError
 
 _VALUE = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": MAX_FLOWS}

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from netbench.model.layer_spec import VARYING_BITS, FieldSpec
 from netbench.model.packet import (
     MAX_FLOWS,
     MAX_VARYING_FIELDS,
@@ -15,15 +16,12 @@ from netbench.model.packet import (
     Values,
     VaryingField,
 )
-from netbench.model.packet_layers import VARYING_BITS, FieldSpec, address_text
 from netbench.model.packet_notation import (
-    DescriptionError,
-    address_value,
     field_spec,
     layer_spec,
-    number_value,
     references,
 )
+from netbench.model.packet_values import DescriptionError, address_text, address_value, number_value
 from netbench.model.suggestions import did_you_mean
 
 COMBINED = "combined"

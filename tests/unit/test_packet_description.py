@@ -24,7 +24,8 @@ from netbench.model.packet import (
 )
 from netbench.model.packet_description import parse_packet, parse_packets, shipped_packets, written_packet
 from netbench.model.packet_layers import LAYERS, header_bytes
-from netbench.model.packet_notation import DescriptionError, layers_text, parse_layers
+from netbench.model.packet_notation import layers_text, parse_layers
+from netbench.model.packet_values import DescriptionError
 from netbench.model.profile import Profile
 from netbench.model.topology_specs import StreamSpec
 from tests.unit.inputs import profile
@@ -92,7 +93,13 @@ def packet(headers: str = UDP4, **more) -> dict[str, object]:
     return {"headers": headers, **more}
 
 
-def vary(field: str, headers: str = UDP4, **values) -> dict[str, object]:
+def described(value: object) -> Packet:
+    found = parse_packet(value)
+    assert found is not None
+    return found
+
+
+def vary(field: str, headers: str = UDP4, /, **values) -> dict[str, object]:
     return packet(headers, vary={field: values})
 
 
@@ -371,13 +378,13 @@ VALUES = [
 
 @pytest.mark.parametrize(("field", "values", "expected"), VALUES)
 def test_values_are_stepped_random_or_listed(field, values, expected):
-    found = parse_packet(vary(field, "Ether()/Dot1Q()/IP()/UDP()", **values))
+    found = described(vary(field, "Ether()/Dot1Q()/IP()/UDP()", **values))
     assert found.vary == (VaryingField(FieldRef(*field.split(".")), expected),)
     assert parse_packet(written_packet(found)) == found
 
 
 def test_a_field_of_the_second_header_of_a_kind_may_vary_and_expected_fields_may_have_any_value():
-    found = parse_packet(
+    found = described(
         packet(
             "vxlan",
             name="mine",
@@ -402,7 +409,7 @@ def test_shipped_packets_have_the_flows_of_their_names():
 def test_several_packets_have_different_names():
     found = parse_packets(["plain", UDP4, "vlan", "Ether()/IPv6()/UDP()"])
     assert [one and one.name for one in found] == [None, "packet-1", "vlan", "packet-2"]
-    assert [one.name for one in parse_packets(UDP4)] == ["packet"]
+    assert [one and one.name for one in parse_packets(UDP4)] == ["packet"]
     for twice in (["vlan", "vlan"], ["plain", "plain"], [packet(name="a"), packet(name="a")]):
         with pytest.raises(DescriptionError, match="is the name of two packets"):
             parse_packets(twice)
@@ -427,6 +434,7 @@ def test_a_profile_has_packets_by_name_and_writes_what_it_reads():
 def test_a_stream_has_a_packet():
     spec = {"name": "s1", "source": "a/b", "sink": "c/d"}
     made = StreamSpec.model_validate({**spec, "packet": vary("IPv6.fl", "ipv6", **{"from": 1, "count": 9})})
+    assert made.packet is not None
     assert made.packet.flows == 9
     assert StreamSpec.model_validate(plain(made)) == made
     assert StreamSpec.model_validate(spec).packet is None

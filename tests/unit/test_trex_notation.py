@@ -3,7 +3,7 @@
 import pytest
 
 from netbench.model.packet_description import parse_packet, written_packet
-from netbench.model.packet_notation import DescriptionError
+from netbench.model.packet_values import DescriptionError
 
 PLAIN = 'Ether()/IP(src="16.0.0.1",dst="48.0.0.1")/UDP(dport=12,sport=1025)'
 WRITTEN = "Ether()/IP(src='16.0.0.1', dst='48.0.0.1')/UDP(dport=12, sport=1025)"
