@@ -7,11 +7,13 @@ Checksums are correct in all frames, so commands that fix them have nothing to a
 
 import ast
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
-from netbench.model.packet import Layer, Packet
-from netbench.model.packet_notation import check_layers, layer_of
+from netbench.model.packet import Layer, Packet, VaryingField
+from netbench.model.packet_notation import check_layers, layer_of, references
 from netbench.model.packet_values import DescriptionError
-from netbench.model.packet_variation import check_varying
+from netbench.model.packet_variation import check_varying, listed_values, number_of, variable
 from netbench.model.trex_code import BUILDER, Bound, FieldEngine, is_payload, operands, packet_code, with_literals
 from netbench.model.trex_commands import TRIM, commands_of
 from netbench.model.trex_field_engine import FieldEngineReader
@@ -25,11 +27,32 @@ def is_trex_code(text: str) -> bool:
 
 
 def parse_trex(text: str, name: str) -> Packet:
-    """Return the packet that code of TRex describes; DescriptionError for code with anything else."""
-    first, *others = (_packet(name, pkt, vm) for pkt, vm in packet_code(text))
-    if any(other != first for other in others):
-        raise DescriptionError(BUILDER, f"{1 + len(others)} different packets; paste the code of one")
-    return first
+    """Return the packet that code of TRex describes; DescriptionError for code with anything else.
+
+    Several packets that differ in values of fields are one whose frames have these values in turn.
+    """
+    packets = list(dict.fromkeys(_packet(name, pkt, vm) for pkt, vm in packet_code(text)))
+    return packets[0] if len(packets) == 1 else _in_turn(packets)
+
+
+def _in_turn(packets: Sequence[Packet]) -> Packet:
+    """Return the packet whose frames are those of all these packets in turn; DescriptionError if it is impossible."""
+    first = packets[0]
+    shapes = {tuple((layer.name, *(name for name, _ in layer.fields)) for layer in packet.layers) for packet in packets}
+    if len(shapes) > 1 or any(packet.vary for packet in packets):
+        text = f"{len(packets)} different packets: only values of the same fields may differ; paste the code of one"
+        raise DescriptionError(BUILDER, text)
+    varying = []
+    for number, layer in enumerate(references(first.layers)):
+        for name, _ in first.layers[number].fields:
+            title = str(layer._replace(field=name))
+            values = [dict(packet.layers[number].fields)[name] for packet in packets]
+            if len(set(values)) > 1:
+                ref, field = variable(title, first.layers)
+                numbers = [number_of(title, field, value) for value in values]
+                varying.append(VaryingField(ref, listed_values(title, field, numbers)))
+    check_varying(varying)
+    return replace(first, vary=tuple(varying))
 
 
 def _packet(name: str, pkt: Bound, vm: Bound | FieldEngine | None) -> Packet:

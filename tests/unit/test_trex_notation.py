@@ -146,6 +146,11 @@ PAIR = 'STLVmWrFlowVar("t.ip", "IP.src")', 'STLVmWrFlowVar("t.port", "UDP.sport"
             "Ether()/IP(options=b'\\x01\\x01\\x01\\x00')/UDP()",
             {},
         ),
+        (
+            "\n".join(f"STLPktBuilder(pkt={PLAIN.replace('16.0.0.1', source)})" for source in ("16.0.0.1", "16.0.0.5")),
+            WRITTEN,
+            {"IP.src": {"list": ["16.0.0.1", "16.0.0.5"]}},
+        ),
         # one variable
         (built(PLAIN, IPS, put("IP.src"), FIX), WRITTEN, SOURCES),
         (f"STLPktBuilder(pkt={PLAIN}, vm=[{IPS}, {put('IP.src')}])", WRITTEN, SOURCES),
