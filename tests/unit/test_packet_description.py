@@ -488,3 +488,30 @@ def test_sizes_of_headers_are_those_of_all_layers():
         header_bytes(parse_layers("Ether()/IP()/GRE(key_present=1,seqnum_present=1)/IP()/TCP()")) == 14 + 20 + 12 + 40
     )
     assert all(spec.name == name for name, spec in LAYERS.items())
+
+
+def page_examples() -> list[str]:
+    page = (Path(__file__).parents[2] / "docs/describe-packets.md").read_text()
+    return [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
+
+
+@pytest.mark.parametrize("example", page_examples())
+def test_the_examples_of_the_page_about_packets_are_accepted(example, tmp_path):
+    lines = [line for line in HEAD.splitlines() if line.partition(":")[0] not in example]
+    (tmp_path / "x.yaml").write_text("\n".join([*lines, example]))
+    assert load_profile(tmp_path / "x.yaml", profile_kinds()).packets
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("IPv6.src", "{from: 2001:2::1, to: 2001:2::ff, step: 2}"),
+        ("IPv6.src", "{random: 2001:2::1-2001:2::ff}"),
+        ("Ether.src", "{from: 00:00:00:00:00:10, count: 20}"),
+        ("Ether.dst", "{list: [12:34:00:00:00:01, 12:34:56:01:02:03]}"),
+        ("UDP.sport", "{random: 1024-65535}"),
+    ],
+)
+def test_values_need_no_quotes_in_a_file(field, values, tmp_path):
+    (tmp_path / "x.yaml").write_text(f"{HEAD}packet: ipv6\nvary: {{{field}: {values}}}\n")
+    assert load_profile(tmp_path / "x.yaml", profile_kinds()).packets["ipv6"].flows > 1
