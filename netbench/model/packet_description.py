@@ -103,7 +103,7 @@ def _named(name: str) -> Packet:
 def _of_mapping(value: Mapping[str, object]) -> Packet:
     for key in value:
         if key not in _KEYS:
-            raise DescriptionError(key, f"no such key of a packet; {choices(key, _KEYS, 'keys')}", (key,))
+            raise DescriptionError(key, f"no such key of a packet; {choices(key, _KEYS, 'keys')}", (key,), is_key=True)
     name = value.get("name", UNNAMED)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name == PLAIN:
         text = f"{str(name)[:50]!r} is not allowed: at most 40 letters, digits, dots, dashes and underscores"
@@ -154,4 +154,4 @@ def _with_parts(packet: Packet, vary: object, expect: object) -> Packet:
 
 def _titled(key: str, error: DescriptionError) -> DescriptionError:
     title = key if error.key in (key, "packet") else f"{key}: {error.key}"
-    return DescriptionError(title, error.message, (key, *error.path))
+    return error.below(key, title=title)

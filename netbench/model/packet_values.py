@@ -13,16 +13,16 @@ from netbench.model.suggestions import choices
 class DescriptionError(KeyedError):
     """A description of a packet is wrong: at a layer, field or key, with which the message begins.
 
-    `path` are the keys from the description to the wrong value, where it is a mapping.
+    `path` are the keys from the description to the wrong value, where it is a mapping; to the wrong key if `is_key`.
     """
 
-    def __init__(self, key: str, message: str, path: KeyPath = ()) -> None:
+    def __init__(self, key: str, message: str, path: KeyPath = (), *, is_key: bool = False) -> None:
         super().__init__(key, message)
-        self.message, self.path = message, path
+        self.message, self.path, self.is_key = message, path, is_key
 
-    def below(self, *keys: str | int) -> "DescriptionError":
-        """Return the error of the description that has this one at these keys."""
-        return DescriptionError(self.key, self.message, (*keys, *self.path))
+    def below(self, *keys: str | int, title: str = "") -> "DescriptionError":
+        """Return the error of the description that has this one at these keys; `title` replaces its beginning."""
+        return DescriptionError(title or self.key, self.message, (*keys, *self.path), is_key=self.is_key)
 
 
 def checked_value(title: str, field: FieldSpec, value: FieldValue) -> FieldValue:

@@ -113,12 +113,11 @@ def _values(title: str, field: FieldSpec, written: object) -> Values:
     if unknown := sorted(keys - form):
         if unknown[0] not in _STEPPED | _RANDOM | {"list"}:
             hint = did_you_mean(unknown[0], sorted(_STEPPED | _RANDOM | {"list"}))
-            raise DescriptionError(title, f"no key {unknown[0]!r} here: write {_FORMS}{hint}", (unknown[0],))
-        raise DescriptionError(
-            title,
-            f"{unknown[0]} does not go with {'list' if form == {'list'} else sorted(form)[-1]}: write {_FORMS}",
-            (unknown[0],),
-        )
+            raise DescriptionError(
+                title, f"no key {unknown[0]!r} here: write {_FORMS}{hint}", (unknown[0],), is_key=True
+            )
+        kind = "random" if "random" in keys else "list"
+        raise DescriptionError(title, f"{unknown[0]} does not go with {kind}: write {_FORMS}", (unknown[0],))
     if "random" in keys:
         return random_values(title, field, *_range(title, field, written["random"]), _count(title, written))
     if "list" in keys:

@@ -457,6 +457,8 @@ HEAD = "frame_sizes: 128\nloads: 1kfps\n"
         ("vary: {UDP.sport: {list: [1]}}", ":3:1: vary: without a described packet"),
         ("expect: Ether()/IP()/UDP()", ":3:9: expect: without a described packet"),
         ("packet: vlan\nexpect: Ether()/IP(ttl=256)/UDP()", ":4:9: expect: IP.ttl: 256 is not allowed"),
+        ("packet:\n  headers: vlan\n  vray: {}", ":5:3: packet: vray: no such key of a packet; did you mean vary?"),
+        ("packet: vlan\nvary:\n  IP.id: {from: 1, stp: 2}", ":5:20: vary: IP.id: no key 'stp' here"),
         ("packet: [plain, vlan]\nflows: 10", ":4:8: flows: are the UDP port pairs of the plain packet"),
         ("packet: [vlan, vlan]", ":3:16: packet: vlan: is the name of two packets"),
     ],
