@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from netbench.config.document import Document, shortened, value_at, yaml_text
 from netbench.config.wording import joined, words_for
 from netbench.errors import KeyedError, UsageError
-from netbench.model.fields import LOCATED, KeyPath
+from netbench.model.fields import LOCATED, LOCATED_KEY, KeyPath
 from netbench.model.scenario import scenarios_of
 from netbench.model.suggestions import choices, close_to
 from netbench.model.topology_specs import NeighbourSpec, UutSpec
@@ -146,7 +146,9 @@ class Problems:
         in_list = isinstance(value_at(self._document.data, path[:-1]), list)
         words = joined([words_for(form) for form in (inside if in_list else alternatives)])
         source, is_key = self._source_path(path), False
-        if kind == LOCATED:
+        if kind == LOCATED_KEY:
+            is_key = True
+        elif kind == LOCATED:
             is_key = isinstance(source[-1], str) and isinstance(value_at(self._document.data, source), dict)
         elif kind == "extra_forbidden":
             within = path[len(prefix) : -1]
@@ -165,7 +167,7 @@ class Problems:
         elif not isinstance(value, dict | BaseModel):
             shown = "its value" if _SECRET in path else _shown(value)
             words = f"{shown} is not allowed: {words}"
-        field = "" if kind == LOCATED else _field_name(path)
+        field = "" if kind in (LOCATED, LOCATED_KEY) else _field_name(path)
         self._problems.append(f"{self._where(source, key=is_key)}: {f'{field}: ' if field else ''}{words}")
 
     def _with_its_key(self, path: KeyPath, error: Exception) -> KeyPath:

@@ -34,6 +34,7 @@ Shared = TypeVar("Shared", bound=Hashable)
 
 KeyPath = tuple[str | int, ...]  # of keys and indices in a document
 LOCATED = "located"  # the type of errors whose message has its subject, and needs neither field nor value
+LOCATED_KEY = "located_key"  # the same, of a key instead of its value
 
 
 def as_kind(value: object) -> object:

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from netbench.model.packet import Packet
 from netbench.model.packet_layers import ALIASES, LAYERS
-from netbench.model.packet_notation import DescriptionError, layers_text, parse_layers
+from netbench.model.packet_notation import layers_text, parse_layers
+from netbench.model.packet_values import DescriptionError
 from netbench.model.packet_variation import check_varying, parse_vary, written_vary
 from netbench.model.shipped_packets import SHIPPED_PACKETS
 from netbench.model.suggestions import choices
@@ -102,7 +103,7 @@ def _named(name: str) -> Packet:
 def _of_mapping(value: Mapping[str, object]) -> Packet:
     for key in value:
         if key not in _KEYS:
-            raise DescriptionError(key, f"no such key of a packet; {choices(key, _KEYS, 'keys')}", (key,))
+            raise DescriptionError(key, f"no such key of a packet; {choices(key, _KEYS, 'keys')}", (key,), is_key=True)
     name = value.get("name", UNNAMED)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name == PLAIN:
         text = f"{str(name)[:50]!r} is not allowed: at most 40 letters, digits, dots, dashes and underscores"
@@ -153,4 +154,4 @@ def _with_parts(packet: Packet, vary: object, expect: object) -> Packet:
 
 def _titled(key: str, error: DescriptionError) -> DescriptionError:
     title = key if error.key in (key, "packet") else f"{key}: {error.key}"
-    return DescriptionError(title, error.message, (key, *error.path))
+    return error.below(key, title=title)

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 from pydantic import ValidationError, WithJsonSchema
 
-from netbench.model.fields import located_error
+from netbench.model.fields import LOCATED, LOCATED_KEY, located_error
 from netbench.model.packet import MAX_FLOWS, Packet
 from netbench.model.packet_description import parse_packet, parse_packets, written_packet
-from netbench.model.packet_notation import DescriptionError
+from netbench.model.packet_values import DescriptionError
 
 _VALUE = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": MAX_FLOWS}
@@ -69,7 +69,7 @@ class _Described:
 def packet_error(error: DescriptionError, key: str = "packet") -> ValidationError:
     """Return a wrong description as the error of a key of a document."""
     text = str(error) if error.key.partition(":")[0] == key else f"{key}: {error}"
-    return located_error(error.path, text)
+    return located_error(error.path, text, kind=LOCATED_KEY if error.is_key else LOCATED)
 
 
 def _written_packets(packets: tuple[Packet | None, ...]) -> object:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from netbench.model.layer_spec import VARYING_BITS, FieldSpec
 from netbench.model.packet import (
     MAX_FLOWS,
     MAX_VARYING_FIELDS,
@@ -15,15 +16,12 @@ from netbench.model.packet import (
     Values,
     VaryingField,
 )
-from netbench.model.packet_layers import VARYING_BITS, FieldSpec, address_text
 from netbench.model.packet_notation import (
-    DescriptionError,
-    address_value,
     field_spec,
     layer_spec,
-    number_value,
     references,
 )
+from netbench.model.packet_values import DescriptionError, address_text, address_value, number_value
 from netbench.model.suggestions import did_you_mean
 
 COMBINED = "combined"
@@ -115,12 +113,11 @@ def _values(title: str, field: FieldSpec, written: object) -> Values:
     if unknown := sorted(keys - form):
         if unknown[0] not in _STEPPED | _RANDOM | {"list"}:
             hint = did_you_mean(unknown[0], sorted(_STEPPED | _RANDOM | {"list"}))
-            raise DescriptionError(title, f"no key {unknown[0]!r} here: write {_FORMS}{hint}", (unknown[0],))
-        raise DescriptionError(
-            title,
-            f"{unknown[0]} does not go with {'list' if form == {'list'} else sorted(form)[-1]}: write {_FORMS}",
-            (unknown[0],),
-        )
+            raise DescriptionError(
+                title, f"no key {unknown[0]!r} here: write {_FORMS}{hint}", (unknown[0],), is_key=True
+            )
+        kind = "random" if "random" in keys else "list"
+        raise DescriptionError(title, f"{unknown[0]} does not go with {kind}: write {_FORMS}", (unknown[0],))
     if "random" in keys:
         return random_values(title, field, *_range(title, field, written["random"]), _count(title, written))
     if "list" in keys:
@@ -131,11 +128,11 @@ def _values(title: str, field: FieldSpec, written: object) -> Values:
 def _stepped(title: str, field: FieldSpec, written: Mapping[str, object]) -> SteppedValues:
     if "from" not in written:
         raise DescriptionError(title, f"from is missing; write {_FORMS}")
-    first, step, count = _number(title, field, written["from"]), written.get("step", 1), _count(title, written)
+    first, step, count = number_of(title, field, written["from"]), written.get("step", 1), _count(title, written)
     if type(step) is not int or step == 0 or abs(step) > field.largest:
         raise DescriptionError(title, f"step: {step!r} is not allowed: a whole number other than 0", ("step",))
     if "to" in written:
-        last = _number(title, field, written["to"])
+        last = number_of(title, field, written["to"])
         if (last - first) * step < 0:
             direction = "below" if step > 0 else "above"
             raise DescriptionError(title, f"to is {direction} from: write step: {-step}", ("to",))
@@ -184,7 +181,7 @@ def listed_values(title: str, field: FieldSpec, values: Sequence[int]) -> Listed
 def _listed(title: str, field: FieldSpec, written: object) -> ListedValues:
     if not isinstance(written, list | tuple) or not written:
         raise DescriptionError(title, "list: is a list of values, for example [10, 20]", ("list",))
-    return listed_values(title, field, [_number(title, field, value) for value in written])
+    return listed_values(title, field, [number_of(title, field, value) for value in written])
 
 
 def _check_high_bits(title: str, field: FieldSpec, values: Sequence[int]) -> None:
@@ -198,7 +195,7 @@ def _range(title: str, field: FieldSpec, written: object) -> tuple[int, int]:
     if not match:
         raise DescriptionError(title, f"random: {written!r} is no range; write for example 1024-65535", ("random",))
     least, most = (int(text) if text.isdecimal() and len(text) < 12 else text for text in match.groups())
-    return _number(title, field, least), _number(title, field, most)
+    return number_of(title, field, least), number_of(title, field, most)
 
 
 def _count(title: str, written: Mapping[str, object]) -> int | None:
@@ -208,7 +205,8 @@ def _count(title: str, written: Mapping[str, object]) -> int | None:
     return count
 
 
-def _number(title: str, field: FieldSpec, value: object) -> int:
+def number_of(title: str, field: FieldSpec, value: object) -> int:
+    """Return a value of a field as users write it as a number; DescriptionError if the field cannot have it."""
     if field.kind in ("MAC", "IPv4", "IPv6"):
         return address_value(title, field, value)
     return number_value(title, field, value)

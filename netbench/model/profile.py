@@ -12,7 +12,7 @@ from netbench.model.frame_size import FrameSize
 from netbench.model.packet import Packet
 from netbench.model.packet_description import with_siblings
 from netbench.model.packet_fields import PacketsField, VaryField, packet_error
-from netbench.model.packet_notation import DescriptionError
+from netbench.model.packet_values import DescriptionError
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Off, Scenario, expanded
 from netbench.model.units import LoadKind
 

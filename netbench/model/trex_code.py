@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.packet_layers import LAYERS, layer_name
-from netbench.model.packet_notation import DescriptionError, parsed_module
+from netbench.model.packet_notation import parsed_module
+from netbench.model.packet_values import DescriptionError
 
 BUILDER = "STLPktBuilder"
 MAX_CODE = 1 << 16  # characters of pasted code

@@ -123,11 +123,12 @@ def test_what_there_is_as_json(command):
     code, out, _ = command("list", "--json")
     listed = json.loads(out)
     assert code == 0
-    assert list(listed) == ["topologies", "profiles", "generators", "sinks", "schedules", "uuts"]
+    assert list(listed) == ["topologies", "profiles", "packets", "generators", "sinks", "schedules", "uuts"]
     [netns] = [entry for entry in listed["topologies"] if entry["name"] == "netns"]
     assert netns["uuts"] == ["bridge", "route", "drops-7-of-100"]
     [demo] = [entry for entry in listed["profiles"] if entry["name"] == "demo"]
     assert demo["scenarios"] == ["dedicated", "cpu-heavy"]
+    assert {"name": "1k-flows", "flows": 1000}.items() <= listed["packets"][7].items()
     assert {uut["name"] for uut in listed["uuts"]} >= {"raw", "qemu"}
     assert all(uut["origin"].startswith("netbench ") for uut in listed["uuts"])
 

@@ -24,7 +24,8 @@ from netbench.model.packet import (
 )
 from netbench.model.packet_description import parse_packet, parse_packets, shipped_packets, written_packet
 from netbench.model.packet_layers import LAYERS, header_bytes
-from netbench.model.packet_notation import DescriptionError, layers_text, parse_layers
+from netbench.model.packet_notation import layers_text, parse_layers
+from netbench.model.packet_values import DescriptionError
 from netbench.model.profile import Profile
 from netbench.model.topology_specs import StreamSpec
 from tests.unit.inputs import profile
@@ -92,7 +93,13 @@ def packet(headers: str = UDP4, **more) -> dict[str, object]:
     return {"headers": headers, **more}
 
 
-def vary(field: str, headers: str = UDP4, **values) -> dict[str, object]:
+def described(value: object) -> Packet:
+    found = parse_packet(value)
+    assert found is not None
+    return found
+
+
+def vary(field: str, headers: str = UDP4, /, **values) -> dict[str, object]:
     return packet(headers, vary={field: values})
 
 
@@ -371,13 +378,13 @@ VALUES = [
 
 @pytest.mark.parametrize(("field", "values", "expected"), VALUES)
 def test_values_are_stepped_random_or_listed(field, values, expected):
-    found = parse_packet(vary(field, "Ether()/Dot1Q()/IP()/UDP()", **values))
+    found = described(vary(field, "Ether()/Dot1Q()/IP()/UDP()", **values))
     assert found.vary == (VaryingField(FieldRef(*field.split(".")), expected),)
     assert parse_packet(written_packet(found)) == found
 
 
 def test_a_field_of_the_second_header_of_a_kind_may_vary_and_expected_fields_may_have_any_value():
-    found = parse_packet(
+    found = described(
         packet(
             "vxlan",
             name="mine",
@@ -402,7 +409,7 @@ def test_shipped_packets_have_the_flows_of_their_names():
 def test_several_packets_have_different_names():
     found = parse_packets(["plain", UDP4, "vlan", "Ether()/IPv6()/UDP()"])
     assert [one and one.name for one in found] == [None, "packet-1", "vlan", "packet-2"]
-    assert [one.name for one in parse_packets(UDP4)] == ["packet"]
+    assert [one and one.name for one in parse_packets(UDP4)] == ["packet"]
     for twice in (["vlan", "vlan"], ["plain", "plain"], [packet(name="a"), packet(name="a")]):
         with pytest.raises(DescriptionError, match="is the name of two packets"):
             parse_packets(twice)
@@ -427,6 +434,7 @@ def test_a_profile_has_packets_by_name_and_writes_what_it_reads():
 def test_a_stream_has_a_packet():
     spec = {"name": "s1", "source": "a/b", "sink": "c/d"}
     made = StreamSpec.model_validate({**spec, "packet": vary("IPv6.fl", "ipv6", **{"from": 1, "count": 9})})
+    assert made.packet is not None
     assert made.packet.flows == 9
     assert StreamSpec.model_validate(plain(made)) == made
     assert StreamSpec.model_validate(spec).packet is None
@@ -449,6 +457,8 @@ HEAD = "frame_sizes: 128\nloads: 1kfps\n"
         ("vary: {UDP.sport: {list: [1]}}", ":3:1: vary: without a described packet"),
         ("expect: Ether()/IP()/UDP()", ":3:9: expect: without a described packet"),
         ("packet: vlan\nexpect: Ether()/IP(ttl=256)/UDP()", ":4:9: expect: IP.ttl: 256 is not allowed"),
+        ("packet:\n  headers: vlan\n  vray: {}", ":5:3: packet: vray: no such key of a packet; did you mean vary?"),
+        ("packet: vlan\nvary:\n  IP.id: {from: 1, stp: 2}", ":5:20: vary: IP.id: no key 'stp' here"),
         ("packet: [plain, vlan]\nflows: 10", ":4:8: flows: are the UDP port pairs of the plain packet"),
         ("packet: [vlan, vlan]", ":3:16: packet: vlan: is the name of two packets"),
     ],
@@ -480,3 +490,30 @@ def test_sizes_of_headers_are_those_of_all_layers():
         header_bytes(parse_layers("Ether()/IP()/GRE(key_present=1,seqnum_present=1)/IP()/TCP()")) == 14 + 20 + 12 + 40
     )
     assert all(spec.name == name for name, spec in LAYERS.items())
+
+
+def page_examples() -> list[str]:
+    page = (Path(__file__).parents[2] / "docs/describe-packets.md").read_text()
+    return [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
+
+
+@pytest.mark.parametrize("example", page_examples())
+def test_the_examples_of_the_page_about_packets_are_accepted(example, tmp_path):
+    lines = [line for line in HEAD.splitlines() if line.partition(":")[0] not in example]
+    (tmp_path / "x.yaml").write_text("\n".join([*lines, example]))
+    assert load_profile(tmp_path / "x.yaml", profile_kinds()).packets
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("IPv6.src", "{from: 2001:2::1, to: 2001:2::ff, step: 2}"),
+        ("IPv6.src", "{random: 2001:2::1-2001:2::ff}"),
+        ("Ether.src", "{from: 00:00:00:00:00:10, count: 20}"),
+        ("Ether.dst", "{list: [12:34:00:00:00:01, 12:34:56:01:02:03]}"),
+        ("UDP.sport", "{random: 1024-65535}"),
+    ],
+)
+def test_values_need_no_quotes_in_a_file(field, values, tmp_path):
+    (tmp_path / "x.yaml").write_text(f"{HEAD}packet: ipv6\nvary: {{{field}: {values}}}\n")
+    assert load_profile(tmp_path / "x.yaml", profile_kinds()).packets["ipv6"].flows > 1

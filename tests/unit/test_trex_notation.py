@@ -3,7 +3,7 @@
 import pytest
 
 from netbench.model.packet_description import parse_packet, written_packet
-from netbench.model.packet_notation import DescriptionError
+from netbench.model.packet_values import DescriptionError
 
 PLAIN = 'Ether()/IP(src="16.0.0.1",dst="48.0.0.1")/UDP(dport=12,sport=1025)'
 WRITTEN = "Ether()/IP(src='16.0.0.1', dst='48.0.0.1')/UDP(dport=12, sport=1025)"
@@ -145,6 +145,11 @@ PAIR = 'STLVmWrFlowVar("t.ip", "IP.src")', 'STLVmWrFlowVar("t.port", "UDP.sport"
             'opt = IPOption(b"\\x01\\x01\\x01\\x00")\nSTLPktBuilder(pkt=Ether()/IP(options=opt)/UDP())',
             "Ether()/IP(options=b'\\x01\\x01\\x01\\x00')/UDP()",
             {},
+        ),
+        (
+            "\n".join(f"STLPktBuilder(pkt={PLAIN.replace('16.0.0.1', source)})" for source in ("16.0.0.1", "16.0.0.5")),
+            WRITTEN,
+            {"IP.src": {"list": ["16.0.0.1", "16.0.0.5"]}},
         ),
         # one variable
         (built(PLAIN, IPS, put("IP.src"), FIX), WRITTEN, SOURCES),
