@@ -26,7 +26,7 @@ from netbench.packets.flow_values import flow_bytes
 
 _WORD_BYTES, _HEADER_WORDS, _FIELD_WORDS = 8, 32, 3
 _MOST_BYTES = _WORD_BYTES * _HEADER_WORDS
-_MOST_PLACES, _MOST_FIELDS = 9, 128
+_MOST_PLACES, _MOST_FIELDS = 9, 192
 _FLOW_WORD_BYTES, _CHECKSUM_BYTES, _TAG_BYTES = 4, 2, 4
 _OTHER_HEADERS = "headers"  # the name that PacketCounts defines
 
