@@ -9,7 +9,11 @@ frames per second the ring is too small for that, with any sink. Other load make
 each rate is tried several times. CPU time per frame is that of the receiving thread, of this process, and of processes
 started by the sink, at a rate that all sinks sustain. Trials must be longer than the second that tcpdump can buffer.
 
-    sudo python benchmarks/sink.py [--rounds N] [--seconds S] [--frame-size BYTES]
+The second table has the sink bpf with described packets: four varying fields, in 1,000 and in 1,000,000 flows. The
+source sends without a rate limit. A frame's CPU time is then that of the receiving thread alone, and its inverse is the
+rate at which the sink occupies one CPU, on a busy host, too. Plain and described frames take turns.
+
+    sudo python benchmarks/sink.py [--rounds N] [--seconds S] [--frame-size BYTES] [--packets]
 """
 
 import argparse
@@ -23,6 +27,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from netbench.errors import MissingError, NetbenchError, TestbedError
@@ -34,8 +39,12 @@ from netbench.hosts.local import LocalHost
 from netbench.linux.changes.receive import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netns import namespace_path, within
 from netbench.model.frame_size import FrameSize
+from netbench.model.frame_template import ExpectedHeaders
+from netbench.model.packet import FieldRef, Layer, Packet, RandomValues, SteppedValues, Values, VaryingField
+from netbench.model.packet_counts import PacketCounts
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.traffic import Stamps, Traffic
+from netbench.packets.build import expected_headers
 from netbench.sinks.base import Incoming, Sink
 from netbench.sinks.bpf import BpfOptions, BpfSink
 from netbench.sinks.tcpdump import TcpdumpSink
@@ -70,7 +79,10 @@ def main() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, -15)  # and of all that is started here
         with link() as (host, thread), closing(XdpSource()) as source:
             source.open(host, "tx", [0])
-            compare(Bench(host, thread, source, options.frame_size, options.seconds), options.rounds)
+            bench = Bench(host, thread, source, options.frame_size, options.seconds)
+            if not options.packets:
+                compare(bench, options.rounds)
+            compare_packets(bench, options.rounds)
     except NetbenchError as error:
         print(f"benchmarks/sink.py: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -83,6 +95,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="how often the cost is measured (default: 3)")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement (default: 2)")
     parser.add_argument("--frame-size", type=int, default=64, help="bytes with FCS, 64–1518 (default: 64)")
+    parser.add_argument("--packets", action="store_true", help="measure only described packets")
     options = parser.parse_args()
     if options.rounds < 1 or not 0.1 <= options.seconds <= 60 or not 64 <= options.frame_size <= 1518:
         parser.error("at least 1 round, 0.1–60 seconds, frames of 64–1518 bytes")
@@ -120,37 +133,41 @@ class Bench:
 
     def trial(self, sink: Sink | None, fps: float) -> tuple[int, int, int, float]:
         """Frames sent, frames received, frames counted, and CPU time per frame received, in ns."""
-        traffic = Traffic(
-            "benchmark",
-            PATH.source.mac,
-            PATH.sink.mac,
-            PATH.src_ip,
-            PATH.dst_ip,
-            FrameSize.of(self._frame_size),
-            fps,
-            self.seconds,
-            1,
-            1,
-        )
+        used_ns = self._used_ns()
+        result = self.measured(sink, self._traffic(fps), None)
+        return result.sent, result.came, result.counted, (self._used_ns() - used_ns) / max(1, result.came)
+
+    def described(self, sink: Sink, packet: Packet | None) -> "Measured":
+        """A trial without a rate limit, of this packet or of plain frames."""
+        traffic = replace(self._traffic(None), packet=packet)
+        return self.measured(sink, traffic, expected_headers(traffic) if packet else None)
+
+    def measured(self, sink: Sink | None, traffic: Traffic, headers: ExpectedHeaders | None) -> "Measured":
+        """One trial."""
         self._source.prepare(traffic)
         arrived = self._arrived()
         if sink is not None:
-            sink.arm(
-                Incoming(PATH, traffic, Stamps(first_sequence=0), time.time_ns(), Path(self._scratch, "benchmark"))
-            )
+            record = Path(self._scratch, "benchmark")
+            sink.arm(Incoming(PATH, traffic, Stamps(first_sequence=0), time.time_ns(), record, headers=headers))
             if not sink.armed(10):
                 raise TestbedError("the sink does not receive")
-        used_ns = self._used_ns()
+        used_ns = self._receiver_ns()
         self._source.start(time.monotonic_ns() + 20_000_000)
         sent = self._source.wait(10 * self.seconds + 10)
         if sent.error:
             raise TestbedError(f"xdp: {sent.error}")
         wait_until(lambda: self._arrived() - arrived >= sent.frames, 0.1)
-        counted = came = self._arrived() - arrived
-        if sink is not None:
-            sink.stop(5)
-            counted = sink.received(sent).frames or 0
-        return sent.frames, came, counted, (self._used_ns() - used_ns) / max(1, came)
+        came, used_ns = self._arrived() - arrived, self._receiver_ns() - used_ns
+        if sink is None:
+            return Measured(sent.frames, came, came, used_ns, None)
+        sink.stop(5)
+        received = sink.received(sent)
+        return Measured(sent.frames, came, received.frames or 0, used_ns, received.packet)
+
+    def _traffic(self, fps: float | None) -> Traffic:
+        size = FrameSize.of(self._frame_size)
+        macs, addresses = (PATH.source.mac, PATH.sink.mac), (PATH.src_ip, PATH.dst_ip)
+        return Traffic("benchmark", *macs, *addresses, size, fps, self.seconds, 1, 1)
 
     def sink(self, kind: str) -> Sink | None:
         """A sink of this kind, opened; None for no sink."""
@@ -167,9 +184,23 @@ class Bench:
 
     def _used_ns(self) -> int:
         """CPU time so far: of the receiving thread, of this process, and of processes that have ended."""
-        thread = int(Path(f"/proc/{self._thread}/schedstat").read_text().split()[0])
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return thread + time.process_time_ns() + round(1e9 * (children.ru_utime + children.ru_stime))
+        return self._receiver_ns() + time.process_time_ns() + round(1e9 * (children.ru_utime + children.ru_stime))
+
+    def _receiver_ns(self) -> int:
+        """CPU time so far of the receiving thread."""
+        return int(Path(f"/proc/{self._thread}/schedstat").read_text().split()[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Frames of one trial: sent, received, and counted; CPU time of the receiving thread; counts of a packet."""
+
+    sent: int
+    came: int
+    counted: int
+    receiver_ns: int
+    packet: PacketCounts | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +237,52 @@ def compare(bench: Bench, rounds: int) -> None:
             f"{measured.held_fps:>14,.0f}{measured.held_fps / reference.held_fps:>12.2f}{measured.ring_full:>11.4%}"
             f"{cost[kind]:>11,.0f}{cost[kind] / cost['tcpdump']:>12.2f}"
         )
+
+
+def four_fields(flows: int) -> Packet:
+    """A packet whose addresses and ports vary, in this many flows."""
+    first, few = int(IPv4Address("198.18.1.0")), 1_000
+    values: dict[FieldRef, Values] = {
+        FieldRef("IP", "src"): SteppedValues(first, 1, flows),
+        FieldRef("IP", "dst"): SteppedValues(first + (1 << 16), 1, few),
+        FieldRef("UDP", "sport"): RandomValues(1024, 65_535, few),
+        FieldRef("UDP", "dport"): SteppedValues(1024, 1, few),
+    }
+    layers = Layer("Ether"), Layer("IP"), Layer("UDP")
+    return Packet(f"{flows:,} flows", layers, tuple(VaryingField(ref, of) for ref, of in values.items()))
+
+
+def compare_packets(bench: Bench, rounds: int) -> None:
+    """Print the rate of the sink bpf with plain frames and with described packets, by hook."""
+    print(f"{'hook':<6}{'frames':<18}{'ns/frame':>9}{'a CPU counts, frames/s':>24}{'of plain':>10}{'lossy flows':>13}")
+    packets = [None, four_fields(1_000), four_fields(1_000_000)]
+    for hook in ("tcx", "xdp"):
+        trials: dict[str, list[Measured]] = {}
+        with at_work(bench, f"bpf, {hook}") as sink:
+            for packet in packets * rounds:
+                assert sink is not None
+                measured = bench.described(sink, packet)
+                check(measured)
+                trials.setdefault(packet.name if packet else "plain", []).append(measured)
+        costs = {name: min(one.receiver_ns / one.came for one in measured) for name, measured in trials.items()}
+        for name, cost in costs.items():
+            counts = trials[name][-1].packet
+            lossy = "" if counts is None else f"{counts.lossy_flows:,}"
+            print(f"{hook:<6}{name:<18}{cost:>9,.0f}{1e9 / cost:>24,.0f}{costs['plain'] / cost:>10.2f}{lossy:>13}")
+
+
+def check(measured: Measured) -> None:
+    """TestbedError if the sink counted other frames than those that came, or found them changed."""
+    packet = measured.packet
+    if measured.counted != measured.came:
+        raise TestbedError(f"of {measured.came:,} frames, the sink counted {measured.counted:,}")
+    if packet is None:
+        return
+    if packet.changed or packet.reordered_in_flows:
+        raise TestbedError(f"frames arrived unchanged and in order, but the sink counted {packet}")
+    lost = [sum(group.sent - group.received for group in groups.lossy) for groups in packet.groups]
+    if lost != [measured.sent - measured.came] * len(packet.groups):
+        raise TestbedError(f"{measured.sent - measured.came:,} frames were lost, but the groups of flows lost {lost}")
 
 
 def ceiling(bench: Bench, kind: str) -> Ceiling:

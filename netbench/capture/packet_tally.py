@@ -211,7 +211,7 @@ class PacketTally:
     def counts(self, tracker: SequenceTracker, numbers: range) -> PacketCounts:
         """Return all counts; `tracker` has the numbers that arrived of those that were sent."""
         losses = flow_losses(tracker, numbers, self._headers)
-        names = dict.fromkeys((*(place.name for place in self._headers.compared), _OTHER_HEADERS))
+        names = dict.fromkeys((_OTHER_HEADERS, *(place.name for place in self._headers.compared)))
         return PacketCounts(
             flows=self._headers.flows,
             lossy_flows=losses.lossy_flows,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, TypeAdapter
 
 from netbench.capture.pcap import pcap_bytes
-from netbench.errors import Fault, MachineGoneError, MissingError, TestbedError
+from netbench.errors import Fault, MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host, kernel_of
 from netbench.hosts.remote_code import has_netbench, module_command_on, output_path
 from netbench.hosts.worker_client import WorkerProcess
@@ -243,7 +243,7 @@ class BpfSink(Sink):
             counting.begin(request)
         except MachineGoneError:
             raise
-        except (MissingError, TestbedError) as error:
+        except (MissingError, TestbedError, UsageError) as error:
             self._error = str(error)
 
     def prime_fdb(self, mac: str) -> None:

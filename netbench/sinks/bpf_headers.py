@@ -26,7 +26,7 @@ from netbench.packets.flow_values import flow_bytes
 
 _WORD_BYTES, _HEADER_WORDS, _FIELD_WORDS = 8, 32, 3
 _MOST_BYTES = _WORD_BYTES * _HEADER_WORDS
-_MOST_PLACES, _MOST_FIELDS = 9, 128
+_MOST_PLACES, _MOST_FIELDS = 9, 192
 _FLOW_WORD_BYTES, _CHECKSUM_BYTES, _TAG_BYTES = 4, 2, 4
 _OTHER_HEADERS = "headers"  # the name that PacketCounts defines
 
@@ -162,7 +162,12 @@ def _check(headers: ExpectedHeaders, frame_size: int, places: tuple[int, ...], l
             f"the headers of a frame take {loaded} bytes, where the sink bpf compares at most "
             f"{_MOST_BYTES - _TAG_BYTES}; describe fewer headers, or use `sink: tcpdump`"
         )
-    if len(headers.compared) > _MOST_FIELDS or len(places) > _MOST_PLACES:
+    if len(places) > _MOST_PLACES:
+        raise UsageError(
+            f"pktgen's header may begin at {len(places)} bytes of a frame, where the sink bpf looks at most at "
+            f"{_MOST_PLACES}; expect fewer kinds of headers"
+        )
+    if len(headers.compared) > _MOST_FIELDS:
         raise UsageError(
             f"a frame has {len(headers.compared)} header fields, where the sink bpf compares at most {_MOST_FIELDS}; "
             "describe fewer headers, or use `sink: tcpdump`"

@@ -340,8 +340,7 @@ def test_each_change_loss_and_late_frame_is_counted(wire, name, tmp_path):
     assert (received.reordered, packet.reordered_in_flows) == (recount.reordered, recount.reordered_in_flows)
     assert (packet.changed_frames, dict(packet.changed)) == (recount.changed_frames, dict(recount.changed))
     assert (packet.flows, packet.lossy_flows) == (recount.flows, recount.lossy_flows(FRAMES))
-    assert replace(packet, changed=()) == replace(in_sample, changed=())
-    assert set(packet.changed) == set(in_sample.changed)
+    assert packet == in_sample
     assert set(dict(packet.changed)) == {name for change in IMPAIRMENTS[name] for name in change.changes}
 
 
@@ -432,12 +431,14 @@ def test_a_million_flows_arrive_unchanged(wire, tmp_path):
         sink.stop(5.0)
         received = sink.received(sent)
     packet = received.packet
+    assert packet is not None
+    assert received.frames is not None
     assert (received.foreign, received.late, received.error) == (0, 0, "")
     assert received.frames > flows // 8  # other load on the machine stops the receiver
     assert (packet.flows, packet.changed, packet.reordered_in_flows) == (flows, (), 0)
     lost = sent.frames - received.frames
     assert (packet.lossy_flows == 0) == (lost == 0)
-    assert packet.lossy_flows <= lost
+    assert (packet.lossy_flows or 0) <= lost
     for groups, name in zip(packet.groups, ("IP.src", "IP.dst", "UDP.sport", "UDP.dport"), strict=True):
         assert (groups.field, groups.groups) == (name, MAX_GROUPS)
         assert sum(group.sent - group.received for group in groups.lossy) == lost

@@ -178,7 +178,7 @@ def check(counts: CaptureCounts, expected: Recount, described: Described) -> Non
     assert (stream.received, stream.duplicates) == (expected.received, expected.duplicates)
     assert (stream.reordered, packet.reordered_in_flows) == (expected.reordered, expected.reordered_in_flows)
     order = [place.name for place in described.headers.compared]
-    changed = sorted(expected.changed.items(), key=lambda item: [*order, "headers"].index(item[0]))
+    changed = sorted(expected.changed.items(), key=lambda item: ["headers", *order].index(item[0]))
     assert packet.changed == tuple(ChangedField(name, frames) for name, frames in changed)
     assert packet.changed_frames == expected.changed_frames
     assert packet.lossy_flows == len(expected.lost_by_flow)

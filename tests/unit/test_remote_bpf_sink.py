@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import textwrap
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -14,11 +14,13 @@ from netbench.hosts import worker_client
 from netbench.hosts.local import LocalHost
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
 from netbench.model.frame_size import FrameSize
+from netbench.model.packet_counts import ChangedField, FieldGroups, FlowGroup, PacketCounts
 from netbench.model.received import MeasuringWindow, Received
 from netbench.model.traffic import Sent
 from netbench.sinks.bpf import Bpf, BpfOptions, RemoteCounting
 from netbench.sinks.bpf_counter import Capacity
-from netbench.sinks.bpf_worker import CountRequest, count_request_of
+from netbench.sinks.bpf_worker import CountRequest, count_request_of, to_json
+from tests.unit.described_packets import PACKETS, Described
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import stream_traffic
 
@@ -39,10 +41,18 @@ RECEIVED = Received(
     clock_offset=ClockOffset(-1, 1),
     no_delay="",
     by_ring=True,
+    packet=PacketCounts(
+        flows=7,
+        lossy_flows=2,
+        changed_frames=3,
+        changed=(ChangedField("headers", 1), ChangedField("IP.ttl", 2)),
+        reordered_in_flows=0,
+        groups=(FieldGroups("IP.src", 5, (FlowGroup("198.18.0.1", 3, 2),)),),
+    ),
 )
 PRELUDE = f"""
 import json, os, sys
-RECEIVED = {asdict(RECEIVED)!r}
+RECEIVED = json.loads({json.dumps(asdict(RECEIVED))!r})
 def say(message): print(json.dumps(message), flush=True)
 def hear(what):
     asked = json.loads(sys.stdin.readline())
@@ -94,8 +104,19 @@ def counting(monkeypatch):
         sink.close()
 
 
-def test_an_order_and_what_came_of_it_are_the_same_at_both_ends(counting):
-    assert count_request_of(json.loads(json.dumps(asdict(ORDER)))) == ORDER
+@pytest.mark.parametrize("name", ["", "vlans", "macs", "pop", "vxlan", "ipv6"])
+def test_an_order_is_the_same_at_both_ends(name):
+    order = ORDER
+    if name:
+        described = Described.of(PACKETS[name], FrameSize.of(128))
+        expected = replace(EXPECTED, frame_size=FrameSize.of(128), headers=described.headers)
+        room = replace(ORDER.room, flows=described.headers.flows)
+        order = replace(ORDER, expected=expected, room=room, traffic=described.traffic)
+    there = count_request_of(json.loads(json.dumps(to_json(order))))
+    assert there == replace(order, traffic=replace(order.traffic, packet=None))
+
+
+def test_an_order_and_what_came_of_it_arrive_whole(counting):
     there, host = counting(ONE_TRIAL)
     there.attach()
     assert host.argv[-3:] == ["netbench.sinks.bpf_worker", "eth1", "auto"]

@@ -15,7 +15,7 @@
 #define HEADER_WORDS 32 // of 8 bytes
 #define MOST_LOADED (8 * HEADER_WORDS)
 #define MOST_PLACES 9
-#define MOST_FIELDS 128
+#define MOST_FIELDS 192
 // netbench/model/frame_template.py: MOST_WORDS, MOST_CHECKSUMS
 #define MOST_WORDS 12
 #define MOST_CHECKSUMS 4
