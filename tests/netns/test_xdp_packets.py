@@ -25,7 +25,7 @@ from netbench.generators.xdp.xdp_trial import XdpTrial
 from netbench.generators.xdp.xdp_worker import LoadedSource
 from netbench.hosts.base import Process
 from netbench.hosts.clock import wait_until
-from netbench.model.frame_size import FrameSize
+from netbench.model.frame_size import FCS_BYTES, FrameSize
 from netbench.model.frame_template import FrameTemplate
 from netbench.model.packet import FieldRef, Layer, ListedValues, Packet, RandomValues, SteppedValues, VaryingField
 from netbench.model.traffic import Sent, Traffic
@@ -259,14 +259,7 @@ def test_each_of_a_million_flows_has_its_frames_in_turn():
     what = replace(traffic(None, 600.0), packet=described)
     template, frames = build_template(what), 1_001_000
     found = flow_bytes(template)
-    source = LoadedSource(template.flows)
-    try:
-        source.write_flows(found)
-        source.loaded.map("leaves_by").put(0, struct.pack("=I", socket.if_nametoindex("lo")))
-        trial = XdpTrial(what, template, found, source.shared)
-        built = built_frames(source.loaded.program("unpaced"), trial, frames)
-    finally:
-        source.close()
+    built = built_frames(what, frames)
     assert template.flows == 1_000_000
     flows = np.arange(frames) % template.flows
     sequences = built[:, template.sequence_at : template.sequence_at + 4].copy().view(">u4")[:, 0]
@@ -281,15 +274,38 @@ def test_each_of_a_million_flows_has_its_frames_in_turn():
     check_checksums([row.tobytes() for row in built[::10_007]])
 
 
-def built_frames(program: int, trial: XdpTrial, frames: int) -> npt.NDArray[np.uint8]:
-    """Return the first frames of a trial, one per row."""
-    built = np.zeros((frames, len(trial.frame)), np.uint8)
-    options = _RunOptions(size=ctypes.sizeof(_RunOptions), data_in=trial.frame, data_size_in=len(trial.frame))
-    run, argument = libbpf(), ctypes.byref(options)
-    options.repeat = 1
-    trial.begin(time.monotonic_ns())
-    for row in range(frames):
-        options.data_out, options.data_size_out = built.ctypes.data + row * built.shape[1], built.shape[1]
-        run("bpf_prog_test_run_opts", program, argument)
-        assert options.retval == XDP_REDIRECT
+@pytest.mark.parametrize("name", PACKETS)
+def test_every_byte_of_the_headers_is_written_anew(name):
+    """Whatever the live frame has: here it has the same byte everywhere."""
+    described, size = PACKETS[name]
+    what = replace(traffic(None, 600.0, size), packet=described)
+    template, sizes = build_template(what), what.frame_size.genome
+    built = [row.tobytes() for row in built_frames(what, 9, b"\xee")]
+    whole = [frame[: sizes[number % len(sizes)] - FCS_BYTES] for number, frame in enumerate(built)]
+    expected = expected_frames(template, flow_bytes(template), sizes, whole)
+    assert [frame[: template.header_bytes] for frame in whole] == [row[: template.header_bytes] for row in expected]
+
+
+def built_frames(what: Traffic, frames: int, fill: bytes = b"\0") -> npt.NDArray[np.uint8]:
+    """Return the first frames of a trial, one per row, built in live frames that are full of a byte."""
+    template = build_template(what)
+    found = flow_bytes(template)
+    source = LoadedSource(template.flows)
+    try:
+        source.write_flows(found)
+        source.loaded.map("leaves_by").put(0, struct.pack("=I", socket.if_nametoindex("lo")))
+        trial = XdpTrial(what, template, found, source.shared)
+        for place, shape in enumerate(trial.shapes):
+            source.loaded.map("shapes").put(place, shape)
+        live = fill * len(trial.frame)
+        built = np.zeros((frames, len(live)), np.uint8)
+        options = _RunOptions(size=ctypes.sizeof(_RunOptions), data_in=live, data_size_in=len(live), repeat=1)
+        run, program, argument = libbpf(), source.loaded.program("unpaced"), ctypes.byref(options)
+        trial.begin(time.monotonic_ns())
+        for row in range(frames):
+            options.data_out, options.data_size_out = built.ctypes.data + row * len(live), len(live)
+            run("bpf_prog_test_run_opts", program, argument)
+            assert options.retval == XDP_REDIRECT
+    finally:
+        source.close()
     return built
