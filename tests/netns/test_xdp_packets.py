@@ -1,7 +1,10 @@
 """Described packets of the source `xdp`: each byte is compared with numpy's, and each checksum with scapy's."""
 
+import ctypes
 import re
 import signal
+import socket
+import struct
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,13 +12,17 @@ from pathlib import Path
 
 import dpkt
 import numpy as np
+import numpy.typing as npt
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import ICMPv6EchoRequest
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet as ScapyPacket
 
+from netbench.bpf.libbpf import _RunOptions, libbpf
 from netbench.generators.worker_source import WorkerSource
+from netbench.generators.xdp.xdp_trial import XdpTrial
+from netbench.generators.xdp.xdp_worker import LoadedSource
 from netbench.hosts.base import Process
 from netbench.hosts.clock import wait_until
 from netbench.model.frame_size import FCS_BYTES, FrameSize
@@ -30,6 +37,7 @@ pytestmark = pytest.mark.root
 
 __all__ = ["lab", "opened"]  # fixtures
 
+XDP_REDIRECT = 4  # linux/bpf.h
 MIX = FrameSize("mix", (128, 594, 128, 1518))
 ETHER, IP4, IP6, DISCARD = Layer("Ether"), Layer("IP", (("id", 0),)), Layer("IPv6"), Layer("UDP")
 CHECKED = Layer("UDP", (("chksum", None),))  # type: ignore[arg-type]  # scapy computes it
@@ -239,7 +247,8 @@ def test_what_a_router_writes_into_frames_is_in_no_later_frame(lab, opened, tmp_
     check(what, arrived)
 
 
-def test_a_million_flows_are_sent_in_turn(lab, opened, tmp_path):
+def test_each_of_a_million_flows_has_its_frames_in_turn():
+    """The program runs once for each frame, which the kernel returns instead of sending it."""
     described = packet(
         *(ETHER, IP4, CHECKED),
         IP_src=SteppedValues(0xC6120000, 1, 100_000),
@@ -247,22 +256,56 @@ def test_a_million_flows_are_sent_in_turn(lab, opened, tmp_path):
         UDP_sport=RandomValues(1, 65535, 15_625),
         UDP_dport=SteppedValues(1, 1, 64),
     )
-    source = opened(kind="xdp")
-    what = replace(traffic(400_000.0, 3.0), packet=described)
-    sent, arrived = send(lab, source, what, tmp_path / "rx0.pcap")
-    template = build_template(what)
+    what = replace(traffic(None, 600.0), packet=described)
+    template, frames = build_template(what), 1_001_000
     found = flow_bytes(template)
-    assert (template.flows, sent.frames, len(arrived)) == (1_000_000, 1_200_000, 1_200_000)
-    frames = np.frombuffer(b"".join(arrived), np.uint8).reshape(len(arrived), -1)
-    assert frames.shape[1] == 64 - FCS_BYTES
-    flows = np.arange(len(arrived)) % template.flows
-    sequences = frames[:, template.sequence_at : template.sequence_at + 4].copy().view(">u4")[:, 0]
-    assert (sequences == np.arange(len(arrived))).all()
+    built = built_frames(what, frames)
+    assert template.flows == 1_000_000
+    flows = np.arange(frames) % template.flows
+    sequences = built[:, template.sequence_at : template.sequence_at + 4].copy().view(">u4")[:, 0]
+    assert (sequences == np.arange(frames)).all()
     for number, at in enumerate(found.words_at):
-        assert (frames[:, at : at + 4].copy().view(np.uint32)[:, 0] == found.words[flows, number]).all(), at
+        assert (built[:, at : at + 4].copy().view(np.uint32)[:, 0] == found.words[flows, number]).all(), at
     sums = checksums_of(found, template.frames[64])
     for number, at in enumerate(found.sums_at):
-        assert (frames[:, at : at + 2].copy().view(">u2")[:, 0] == sums[flows, number]).all(), at
-    _, times = np.unique(frames[:, 26:38].copy().view("V12")[:, 0], return_counts=True)
-    assert np.bincount(times).tolist() == [0, 800_000, 200_000], "different addresses and ports: once, or twice"
-    check_checksums(arrived[::10_007])
+        assert (built[:, at : at + 2].copy().view(">u2")[:, 0] == sums[flows, number]).all(), at
+    _, times = np.unique(built[:, 26:38].copy().view("V12")[:, 0], return_counts=True)
+    assert np.bincount(times).tolist() == [0, 999_000, 1_000], "different addresses and ports: once, or twice"
+    check_checksums([row.tobytes() for row in built[::10_007]])
+
+
+@pytest.mark.parametrize("name", PACKETS)
+def test_every_byte_of_the_headers_is_written_anew(name):
+    """Whatever the live frame has: here it has the same byte everywhere."""
+    described, size = PACKETS[name]
+    what = replace(traffic(None, 600.0, size), packet=described)
+    template, sizes = build_template(what), what.frame_size.genome
+    built = [row.tobytes() for row in built_frames(what, 9, b"\xee")]
+    whole = [frame[: sizes[number % len(sizes)] - FCS_BYTES] for number, frame in enumerate(built)]
+    expected = expected_frames(template, flow_bytes(template), sizes, whole)
+    assert [frame[: template.header_bytes] for frame in whole] == [row[: template.header_bytes] for row in expected]
+
+
+def built_frames(what: Traffic, frames: int, fill: bytes = b"\0") -> npt.NDArray[np.uint8]:
+    """Return the first frames of a trial, one per row, built in live frames that are full of a byte."""
+    template = build_template(what)
+    found = flow_bytes(template)
+    source = LoadedSource(template.flows)
+    try:
+        source.write_flows(found)
+        source.loaded.map("leaves_by").put(0, struct.pack("=I", socket.if_nametoindex("lo")))
+        trial = XdpTrial(what, template, found, source.shared)
+        for place, shape in enumerate(trial.shapes):
+            source.loaded.map("shapes").put(place, shape)
+        live = fill * len(trial.frame)
+        built = np.zeros((frames, len(live)), np.uint8)
+        options = _RunOptions(size=ctypes.sizeof(_RunOptions), data_in=live, data_size_in=len(live), repeat=1)
+        run, program, argument = libbpf(), source.loaded.program("unpaced"), ctypes.byref(options)
+        trial.begin(time.monotonic_ns())
+        for row in range(frames):
+            options.data_out, options.data_size_out = built.ctypes.data + row * len(live), len(live)
+            run("bpf_prog_test_run_opts", program, argument)
+            assert options.retval == XDP_REDIRECT
+    finally:
+        source.close()
+    return built
