@@ -1,6 +1,6 @@
 """Headers of packets on their way through a UUT: those it cannot forward, and those that it changes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Literal
 
@@ -212,6 +212,13 @@ def decapsulated(layers: Layers, kind: Encapsulation) -> Layers:
         return (without_fields(layers[0], "type"), *layers[2:])
     inner = layers[at + 1 :]
     return inner if inner and inner[0].name == "Ether" else (Layer("Ether"), *inner)
+
+
+def retagged(layers: Layers, tags: Mapping[int, int]) -> Layers:
+    """Return the headers with another VLAN in the outermost tag; `tags` has the new VLAN of each."""
+    ether, tag, *rest = layers
+    vlan = field_of(tag, "vlan", 1)
+    return (ether, with_fields(tag, vlan=tags.get(vlan, ANY) if isinstance(vlan, int) else ANY), *rest)
 
 
 def encapsulated(layers: Layers, options: PacketOptions, path: StreamPath) -> Layers:

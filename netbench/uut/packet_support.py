@@ -92,7 +92,7 @@ def missing_feature(error: ChangeError, where: str) -> MissingError | None:
     feature = feature_of(error.change)
     if feature is None or Fault.EXISTS in fault_in(error.reason):
         return None
-    reason = (error.reason.partition("Error: ")[2] or error.reason).partition("\n")[0]
+    reason = (error.reason.partition("Error: ")[2] or error.reason).partition("\n")[0].rstrip(".")
     module = f" (module {feature.module})" if feature.module else ""
     return MissingError(
         f"{feature.needed_for} need a kernel with {feature.option}{module}, but {where} failed: {reason}; leave this "
@@ -143,7 +143,10 @@ def unsupported_reason(
     if takes_own and is_chosen(packet, FieldRef("Ether", "dst")):
         return "Ether.dst: the UUT accepts only frames to its own address; leave the field out"
     if how not in ROUTING:
-        return ""
+        without = (
+            terminates and options.terminate == "gre" and not any(layer.name == "Ether" for layer in packet.layers[1:])
+        )
+        return "GRE: a bridge forwards only frames, and the packet has no Ether inside" if without else ""
     layers = routed_layers(packet, options)
     if reason := unroutable_reason(packet, layers):
         return reason
