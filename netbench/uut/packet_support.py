@@ -10,6 +10,7 @@ from netbench.linux.requirements import IN_A_VM, IN_NETNS, ON_VETH, Feature, Pro
 from netbench.model.packet import FieldRef, Layer, Packet
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.uut.packet_headers import (
+    PLAIN,
     Layers,
     decapsulated,
     encapsulated,
@@ -50,6 +51,10 @@ PACKET_FEATURES: Mapping[str, Feature] = {
         _feature("nat", "UUTs that translate addresses", "CONFIG_NFT_NAT", "nft_chain_nat", (*IN_NETNS, "nft")),
     )
 }
+UNRECOGNISABLE = (
+    "IP: the UUT changes headers by which sinks recognise plain frames; describe the packet, for example "
+    "`packet: Ether()/IP()/UDP()`"
+)
 _OF_ENCAPSULATION = {"vlan": "vlan-interface", "vxlan": "vxlan", "geneve": "geneve", "gre": "gre"}
 
 
@@ -134,6 +139,8 @@ def unsupported_reason(
 ) -> str:
     """Return why a kernel cannot forward a packet, with layer and field; empty if it can."""
     options = handling.options
+    if packet.name == PLAIN.name and (options.nat or options.originate):
+        return UNRECOGNISABLE
     if options.vlans:
         return unfiltered_reason(packet, options.vlans)
     terminates = bool(options.terminate) and encapsulated_at(packet.layers, options.terminate or "vlan") is not None

@@ -137,7 +137,7 @@ ELSEWHERE_6 = described(layer("Ether"), layer("IPv6", src="2001:db8::1", dst="20
 EXTENDED = described(layer("Ether"), layer("IPv6"), layer("IPv6ExtHdrDestOpt"), layer("UDP"))
 VLAN = described(layer("Ether"), layer("Dot1Q", vlan=100), layer("IP"), layer("UDP"))
 QINQ = described(layer("Ether"), layer("Dot1AD", vlan=200), layer("Dot1Q", vlan=100), layer("IP"), layer("UDP"))
-VXLAN_ = described(layer("Ether"), layer("IP"), layer("UDP"), layer("VXLAN", vni=42, flags=8), *INNER)
+VXLAN_ = described(layer("Ether"), layer("IP"), layer("UDP"), layer("VXLAN", vni=42), *INNER)
 VXLAN_6 = described(*VXLAN_.layers[:4], layer("Ether"), layer("IPv6"), layer("UDP"))
 
 

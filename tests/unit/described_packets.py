@@ -126,7 +126,11 @@ PACKETS = {
     packet.name: packet
     for packet in (
         Packet("plain", layers("Ether", "IP", "UDP")),
-        Packet("ipv6", layers("Ether", "IPv6", "UDP"), (vary("IPv6", "src", SteppedValues(int(ip_address("2001:2::10")), 1, 5)),)),
+        Packet(
+            "ipv6",
+            layers("Ether", "IPv6", "UDP"),
+            (vary("IPv6", "src", SteppedValues(int(ip_address("2001:2::10")), 1, 5)),),
+        ),
         Packet("vlan", layers("Ether", ("Dot1Q", {"vlan": 100}), "IP", "UDP")),
         Packet(
             "vlans",

@@ -127,6 +127,14 @@ REFUSED = [
         replace(VXLAN, layers=(layer("Ether", dst="02::"), *VXLAN.layers[1:])),
         "Ether.dst: ",
     ),
+    (
+        "raw",
+        {**ROUTE, "terminate": "vxlan", "vni": 42},
+        packet(ETHER, IP, UDP, layer("VXLAN", vni=42, flags=12), ETHER, IP, UDP),
+        "VXLAN.flags: ",
+    ),
+    ("raw", {**ROUTE, "nat": "source"}, PLAIN, "IP: .*sinks recognise plain frames"),
+    ("ovs", {"originate": "vlan", "vlan": 5}, PLAIN, "IP: .*sinks recognise plain frames"),
     ("raw", {**ROUTE, "terminate": "gre", "key": 5}, GRE_OF_IP, "GRE.key: the UUT terminates 5"),
     ("raw", {"terminate": "gre"}, GRE_OF_IP, "GRE: .* no Ether inside"),
     ("raw", {**ROUTE, "nat": "source"}, packet(ETHER, layer("IP", src="10.0.0.1"), UDP), "IP.src: .*10.0.0.1"),
@@ -369,7 +377,7 @@ def test_trials_of_packets_that_one_uut_cannot_forward_are_left_out_with_the_rea
         False,
     ]
     (warning,) = warnings_of(found)
-    assert "UUT route was not measured with the packet vlan" in warning.text
+    assert "UUT route is not measured with the packet vlan" in warning.text
     assert "Dot1Q: a router" in warning.text
 
 
