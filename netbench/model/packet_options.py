@@ -11,20 +11,16 @@ VlanId = Annotated[int, Field(ge=1, le=4094)]
 Vni = Annotated[int, Field(ge=0, le=2**24 - 1)]
 GreKey = Annotated[int, Field(ge=0, le=2**32 - 1)]
 # The option that has the id of each encapsulation. GRE needs none.
-ID_OF = {"vlan": "vlan", "vxlan": "vni", "geneve": "vni", "gre": "key"}
+_ID_OPTIONS = {"vlan": "vlan", "vxlan": "vni", "geneve": "vni", "gre": "key"}
 _ROUTING, _CHANGING = ("route", "flowtable"), ("bridge", "route")
 
 
-class PacketOptions(BaseModel):
-    """What a UUT does to the headers of packets, besides forwarding them.
+class HeaderOptions(BaseModel):
+    """What a UUT does to VLANs and encapsulations.
 
     `vlans` are the VLANs that a bridge carries: it drops frames of others, and those without a tag. `terminate` is the
-    encapsulation that an interface removes at the ingress, `originate` the one that an interface adds at the egress.
-    `vlan`, `vni` and `key` are its id. `nat` translates addresses one to one: `source` replaces 198.18.x.y by 10.18.x.y
-    and `destination` replaces 198.19.x.y by 10.19.x.y.
-
-    A router that terminates also routes packets without the encapsulation; a bridge drops them. The kernel terminates
-    GENEVE with any VNI. A tunnel that originates leads from the UUT's address at the egress to the sink's.
+    encapsulation that it removes at the ingress, `originate` the one that it adds at the egress. `vlan`, `vni` and
+    `key` are its id. A tunnel that originates leads from the UUT's address at the egress to the sink's.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -41,6 +37,46 @@ class PacketOptions(BaseModel):
     """terminate or originate: vxlan or geneve: network id."""
     key: GreKey | None = None
     """terminate or originate: gre: key. Default: none."""
+
+    @model_validator(mode="after")
+    def _changes_once(self) -> Self:
+        if self.vlans and (self.terminate or self.originate):
+            raise KeyedError("vlans", "leave it out with terminate or originate, which are about one VLAN or tunnel")
+        if self.terminate and self.terminate == self.originate:
+            raise KeyedError("originate", f"{self.originate} is terminated already: choose another encapsulation")
+        if {self.terminate, self.originate} == {"vxlan", "geneve"}:
+            raise KeyedError("originate", "VXLAN and GENEVE would share `vni`: choose another encapsulation")
+        return self
+
+    @model_validator(mode="after")
+    def _has_ids(self) -> Self:
+        kinds = [kind for kind in (self.terminate, self.originate) if kind]
+        for kind in kinds:
+            if kind != "gre" and self.id_of(kind) is None:
+                option = _ID_OPTIONS[kind]
+                raise KeyedError(option, f"{kind} needs it: add `{option}:` with a number")
+        for option in ("vlan", "vni", "key"):
+            if getattr(self, option) is not None and option not in (_ID_OPTIONS[kind] for kind in kinds):
+                named = " or ".join(kind for kind, id_option in _ID_OPTIONS.items() if id_option == option)
+                raise KeyedError(option, f"it is for terminate or originate: {named}")
+        return self
+
+    def id_of(self, kind: Encapsulation) -> int | None:
+        """Return the id of an encapsulation."""
+        number: int | None = getattr(self, _ID_OPTIONS[kind])
+        return number
+
+
+class PacketOptions(HeaderOptions):
+    """What a kernel does to the headers of packets, besides forwarding them: as HeaderOptions, and NAT.
+
+    `nat` translates addresses one to one: `source` replaces 198.18.x.y by 10.18.x.y and `destination` replaces
+    198.19.x.y by 10.19.x.y.
+
+    A router that terminates also routes packets without the encapsulation; a bridge drops them. The kernel terminates
+    GENEVE with any VNI.
+    """
+
     nat: Literal["source", "destination"] | None = None
     """Address translation (nftables), one to one."""
 
@@ -54,31 +90,7 @@ class PacketOptions(BaseModel):
         for option in ("terminate", "originate"):
             if getattr(self, option) and forward not in _CHANGING:
                 raise KeyedError(option, f"set forward: route or bridge instead of {forward}")
-        if self.vlans and (self.terminate or self.originate):
-            raise KeyedError("vlans", "leave it out with terminate or originate, which are about one VLAN or tunnel")
-        if self.terminate and self.terminate == self.originate:
-            raise KeyedError("originate", f"{self.originate} is terminated already: choose another encapsulation")
         return self
-
-    @model_validator(mode="after")
-    def _has_ids(self) -> Self:
-        used = {ID_OF[kind] for kind in (self.terminate, self.originate) if kind}
-        if (self.terminate, self.originate) in (("vxlan", "geneve"), ("geneve", "vxlan")):
-            raise KeyedError("originate", "VXLAN and GENEVE would share `vni`: choose another encapsulation")
-        for option in ("vlan", "vni", "key"):
-            given = getattr(self, option) is not None
-            if option in used and not given and option != "key":
-                kind = next(kind for kind in (self.terminate, self.originate) if kind and ID_OF[kind] == option)
-                raise KeyedError(option, f"{kind} needs it: add {option}: followed by a number")
-            if given and option not in used:
-                kinds = " or ".join(kind for kind, id_option in ID_OF.items() if id_option == option)
-                raise KeyedError(option, f"it is for terminate or originate: {kinds}")
-        return self
-
-    def id_of(self, kind: Encapsulation) -> int | None:
-        """Return the id of an encapsulation."""
-        number: int | None = getattr(self, ID_OF[kind])
-        return number
 
 
 NO_CHANGES = PacketOptions()

@@ -13,6 +13,7 @@ from netbench.model.packet import ANY, AnyValue, FieldRef, FieldValue, Layer, Pa
 from netbench.model.traffic import Traffic
 
 Layers = tuple[Layer, ...]
+_VXLAN_FLAGS = 0x08  # the VNI is valid (RFC 7348, section 5)
 _DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
 
 
@@ -66,7 +67,8 @@ def sent_layers(packet: Packet, addresses: Addresses, own_fields: Mapping[FieldR
     `own_fields` are those that the source sets itself.
 
     These are addresses and, as in pktgen, the discard port and no checksum for UDP over IPv4 (RFC 768). UDP over IPv6
-    has a checksum (RFC 8200, section 8.1). The label stack of MPLS ends at its last label (RFC 3032).
+    has a checksum (RFC 8200, section 8.1). VXLAN is that of RFC 7348, not GPE as scapy's with Ethernet inside, which
+    kernels drop. The label stack of MPLS ends at its last label (RFC 3032).
     """
     layers = []
     for number, layer in enumerate(packet.layers):
@@ -78,6 +80,8 @@ def sent_layers(packet: Packet, addresses: Addresses, own_fields: Mapping[FieldR
                 defaults["chksum"] = 0
             if not inner:
                 defaults |= {"sport": _DISCARD_PORT, "dport": _DISCARD_PORT}
+        if layer.name == "VXLAN":
+            defaults["flags"] = _VXLAN_FLAGS
         if layer.name == "MPLS" and inner and inner[0].name == "MPLS":
             defaults["s"] = 0
         layers.append(with_fields(layer, defaults | dict(layer.fields)))

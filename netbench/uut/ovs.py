@@ -10,6 +10,7 @@ import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -22,11 +23,35 @@ from netbench.hosts.pipes import Tail, end
 from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.proc import parse_process
 from netbench.linux.requirements import IN_NETNS, Feature, Probes, Requirement, Tool, require_on_host
-from netbench.model.paths import PREFIX, StreamPath, each_nic_once
+from netbench.model.packet import FieldRef, Packet
+from netbench.model.packet_options import HeaderOptions, PacketOptions
+from netbench.model.paths import StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint
 from netbench.model.virtualisation import DurationEstimate, Supports
-from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.base import (
+    PROBE_LIMIT_S,
+    Assignment,
+    LayersChange,
+    Reading,
+    Ready,
+    Site,
+    Step,
+    UnitUnderTest,
+    UutPlan,
+)
 from netbench.uut.forwarding import await_forwarding, inside_nics, take_all
+from netbench.uut.ovs_bridges import (
+    OvsPacketOptions,
+    OvsTunnel,
+    bridge_name,
+    bridge_words,
+    flows_of,
+    tunnel_changes,
+    tunnels_of,
+)
+from netbench.uut.packet_headers import PLAIN, retagged, unfiltered_reason
+from netbench.uut.packet_interfaces import PacketHandling
+from netbench.uut.packet_support import HeadersAtSink, check_handling, unsupported_reason
 from netbench.vmm.base import guest_directory
 
 _SWITCH = CountingPoint("Open vSwitch", names_segment=True)
@@ -36,15 +61,15 @@ _WORDS_S = 0.2
 _DATABASE, _DAEMON = "ovsdb-server", "ovs-vswitchd"
 _PACKAGES = {
     _DAEMON: "openvswitch-switch",
-    **dict.fromkeys((_DATABASE, "ovsdb-tool", "ovs-ofctl"), "openvswitch-common"),
+    **dict.fromkeys((_DATABASE, "ovsdb-tool", "ovs-ofctl", "ovs-appctl"), "openvswitch-common"),
     "ovs-vsctl": "openvswitch-switch",
 }
 # A line of `ss -0 -m -n -p`: interface of a socket, its process, and the frames that found it full (sk_drops).
 _SOCKET = re.compile(r"\*:(\S+)\s.*pid=(\d+),.*?skmem:\([^)]*\bd(\d+)\)")
 
 
-class OvsOptions(BaseModel, extra="forbid", frozen=True):
-    """The `datapath` that forwards: `netdev` (in userspace) or `system` (the kernel's)."""
+class OvsOptions(OvsPacketOptions, extra="forbid"):
+    """The `datapath` that forwards: `netdev` (in userspace) or `system` (the kernel's), and what it does to packets."""
 
     datapath: Literal["netdev", "system"] = "netdev"
     """netdev: in userspace. system: the kernel's module."""
@@ -82,7 +107,9 @@ class Ovs(UnitUnderTest):
     )
 
     def __init__(self, options: OvsOptions) -> None:
-        self._datapath = options.datapath
+        self._options, self._datapath = options, options.datapath
+        header = {name: getattr(options, name) for name in HeaderOptions.model_fields}
+        self._handling = PacketHandling(PacketOptions(**header))
         self._running: dict[str, tuple[Process, Tail]] = {}
 
     def check(self, paths: Sequence[StreamPath]) -> None:
@@ -92,6 +119,26 @@ class Ovs(UnitUnderTest):
                     "datapath: system is one for a whole network namespace, and another Open vSwitch may use that of "
                     "the machine: give the UUT's host the kind netns, or take `datapath: netdev`"
                 )
+        kinds = {"terminate": self._options.terminate, "originate": self._options.originate}
+        tunnels = {option: kind for option, kind in kinds.items() if kind not in (None, "vlan")}
+        for option, kind in tunnels.items():
+            if self._datapath == "system":
+                raise UsageError(f"{option}: netbench sets {kind} up in userspace only: take `datapath: netdev`")
+        if self._options.retag and any(path.has_reverse for path in paths):
+            raise UsageError("retag: leave it out where a stream has a reverse stream, whose tags would be other ones")
+        check_handling(paths, self._handling, all_ours=not tunnels)
+
+    def unsupported_reason(self, packet: Packet, paths: Sequence[StreamPath]) -> str:
+        if self._options.retag:
+            return unfiltered_reason(packet, list(self._options.retag))
+        handling = PacketHandling(self._handling.options, (packet,))
+        kind = self._options.terminate
+        if reason := unsupported_reason(packet, paths, "bridge", handling, all_ours=True):
+            return reason
+        varies = any(field.ref == FieldRef("IP", "dst") for field in packet.vary)
+        if kind and kind != "vlan" and varies:
+            return "IP.dst: the tunnel has one address, so the outer destination must not vary"
+        return ""
 
     def plan(self, assignment: Assignment) -> UutPlan:
         return UutPlan(
@@ -133,7 +180,10 @@ class Ovs(UnitUnderTest):
         await_forwarding(site.machine, [nic.place for path in site.paths for nic in inside_nics(path)])
         version = run_checked(site.host, [_DAEMON, "--version"]).splitlines()[0].split()[-1]
         return Ready(
-            next_hop_macs={path.name: path.sink.mac for path in site.paths},
+            next_hop_macs={
+                path.name: inside_nics(path)[0].mac if self._handling.ends_tunnels else path.sink.mac
+                for path in site.paths
+            },
             quiet_time_s=_QUIET_TIME_S,
             inside=self._inside(site),
             facts={
@@ -141,7 +191,24 @@ class Ovs(UnitUnderTest):
                 **site.assignment.cpu_facts,
             },
             points={path.name: (_SWITCH,) for path in site.paths},
+            probe_limit_s=None if self.unsupported_reason(PLAIN, ()) else PROBE_LIMIT_S,
+            at_sink={path.name: self._at_sink(path) for path in site.paths} if self._changes_headers else {},
         )
+
+    def reset(self) -> None:
+        """Set the neighbours of tunnels again, which Open vSwitch forgets when they are not used."""
+        for command in self._neighbours(self.site.assignment):
+            self.take(command, self.site)
+
+    @property
+    def _changes_headers(self) -> bool:
+        return bool(self._options.terminate or self._options.originate or self._options.retag)
+
+    def _at_sink(self, path: StreamPath) -> LayersChange:
+        """Return the function of a stream's headers at the sink."""
+        if self._options.retag:
+            return partial(retagged, tags=self._options.retag)
+        return HeadersAtSink(path, "bridge", self._handling)
 
     def read(self) -> Reading:
         """Return frames lost to full sockets of the datapath, and CPU time; TestbedError when a process has ended."""
@@ -181,10 +248,11 @@ class Ovs(UnitUnderTest):
         nics = [nic for path in own.paths for nic in inside_nics(path)]
         taps = [] if self._datapath == "system" or not nics else [(nics[0].netns, "ovs-netdev")]
         if taps:
-            taps += [(inside_nics(path)[0].netns, _bridge(path)) for path in each_nic_once(own.paths)]
+            taps += [(inside_nics(path)[0].netns, bridge_name(path)) for path in each_nic_once(own.paths)]
         return [
             AddRunDirectory(_directory(own)),
             *(AddTap(netns, interface) for netns, interface in taps),
+            *(change for tunnels in self._tunnels(own).values() for change in tunnel_changes(tunnels)),
             *take_all(own.paths),
         ]
 
@@ -204,17 +272,27 @@ class Ovs(UnitUnderTest):
             daemon(_DAEMON, f"unix:{where}/db.sock"),
         ]
         for path in each_nic_once(own.paths):
-            ports = [nic.interface for nic in inside_nics(path)]
-            bridge = ("add-br", _bridge(path), "--", "set", "bridge", _bridge(path))
-            words = [*bridge, f"datapath_type={self._datapath}", "fail_mode=secure"]
-            for number, port in enumerate(ports, start=1):
-                words += ["--", "add-port", _bridge(path), port, "--", "set", "interface", port]
-                words.append(f"ofport_request={number}")
-            commands.append(OvsCommand((*vsctl, *words)))
-            for source, target in ((1, 2), (2, 1)):
-                flow = f"in_port={source},actions=output:{target}"
-                commands.append(OvsCommand(("ovs-ofctl", "add-flow", f"unix:{where}/{_bridge(path)}.mgmt", flow)))
-        return commands
+            tunnels = self._tunnels(own)[path.name]
+            for words in bridge_words(path, self._datapath, tunnels):
+                commands.append(OvsCommand((*vsctl, *words)))
+            for bridge, flow in flows_of(path, self._options, tunnels):
+                version = ("-O", "OpenFlow13") if "push_vlan" in flow else ()
+                commands.append(OvsCommand(("ovs-ofctl", *version, "add-flow", f"unix:{where}/{bridge}.mgmt", flow)))
+        return [*commands, *self._neighbours(own)]
+
+    def _neighbours(self, own: Assignment) -> list[OvsCommand]:
+        """Return the commands that set the neighbours of tunnels, which would otherwise be found by ARP."""
+        control, sinks = f"{_directory(own)}/{_DAEMON}.ctl", {path.name: path.sink.mac for path in own.paths}
+        return [
+            OvsCommand(("ovs-appctl", "-t", control, "tnl/neigh/set", tunnel.bridge, tunnel.remote, sinks[stream]))
+            for stream, tunnels in self._tunnels(own).items()
+            for tunnel in tunnels.values()
+            if tunnel.remote
+        ]
+
+    def _tunnels(self, own: Assignment) -> dict[str, dict[int, OvsTunnel]]:
+        """Return the tunnels of each stream, reverse streams left out, by the numbers of their ports."""
+        return {path.name: tunnels_of(path, self._options, own.packets) for path in each_nic_once(own.paths)}
 
     def _sockets(self, pid: int) -> list[CounterReading]:
         """Return the drops by stream; none where the kernel does not list packet sockets (CONFIG_PACKET_DIAG)."""
@@ -230,10 +308,6 @@ class Ovs(UnitUnderTest):
     def _last_words(self) -> str:
         lines = self._running[_DAEMON][1].text(_WORDS_S).splitlines() if _DAEMON in self._running else []
         return f"({_DAEMON}: {lines[-1].rpartition('|')[2]})" if lines else ""
-
-
-def _bridge(path: StreamPath) -> str:
-    return f"{PREFIX}br-{path.name}"
 
 
 def _directory(own: Assignment) -> str:

@@ -1,6 +1,6 @@
 """Headers of packets on their way through a UUT: those it cannot forward, and those that it changes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Literal
 
@@ -27,6 +27,7 @@ PLAIN = Packet("", (Layer("Ether"), Layer("IP"), Layer("UDP")))
 ROUTED = {"IP": "ttl", "IPv6": "hlim"}  # the headers that a router forwards by, and their fields that it lowers
 LAYER_OF: dict[Encapsulation, str] = {"vlan": "Dot1Q", "vxlan": "VXLAN", "geneve": "GENEVE", "gre": "GRE"}
 TUNNEL_PORTS = {"vxlan": 4789, "geneve": 6081}  # RFC 7348, section 5; RFC 8926, section 3.3
+_VXLAN_FLAGS = 0x08  # RFC 7348, section 5
 _USUAL_HOPS = 64  # of scapy, in both fields
 _MOST_LISTED = 4096  # values of a varying field that are tried one by one
 # Networks that NAT translates, in nftables' and in our own words: the network before and after.
@@ -177,6 +178,8 @@ def unterminated_reason(packet: Packet, options: PacketOptions) -> str:
     default: list[FieldValue | None] = [{"vlan": 1, "gre": None}.get(kind, 0)]  # scapy's
     if kind != "geneve" and number not in (list(values_of_field(packet, ref)) or default):
         return f"{ref}: the UUT terminates {'GRE without a key' if number is None else number}"
+    if kind == "vxlan" and set(values_of_field(packet, _ref(packet, at, "flags"))) - {_VXLAN_FLAGS, "Instance"}:
+        return f"{LAYER_OF[kind]}.flags: the UUT drops VXLAN with other flags than 8 (RFC 7348, section 5)"
     if kind != "vlan" and packet.layers[1].name != "IP":
         return f"{packet.layers[1].name}: the UUT terminates tunnels over IP that follows Ether"
     return ""
@@ -214,6 +217,13 @@ def decapsulated(layers: Layers, kind: Encapsulation) -> Layers:
     return inner if inner and inner[0].name == "Ether" else (Layer("Ether"), *inner)
 
 
+def retagged(layers: Layers, tags: Mapping[int, int]) -> Layers:
+    """Return the headers with another VLAN in the outermost tag; `tags` has the new VLAN of each."""
+    ether, tag, *rest = layers
+    vlan = field_of(tag, "vlan", 1)
+    return (ether, with_fields(tag, vlan=tags.get(vlan, ANY) if isinstance(vlan, int) else ANY), *rest)
+
+
 def encapsulated(layers: Layers, options: PacketOptions, path: StreamPath) -> Layers:
     """Return the headers in the encapsulation that a UUT originates. The kernel chooses some outer fields: ANY."""
     kind = options.originate
@@ -231,5 +241,5 @@ def encapsulated(layers: Layers, options: PacketOptions, path: StreamPath) -> La
         key: tuple[tuple[str, int], ...] = () if number is None else (("key_present", 1), ("key", number))
         return (*outer, Layer("GRE", (*key, ("proto", 0x6558))), *layers)
     udp = Layer("UDP", (("sport", ANY), ("dport", TUNNEL_PORTS[kind]), ("chksum", 0)))
-    flags = (("flags", 8),) if kind == "vxlan" else (("proto", 0x6558),)
+    flags = (("flags", _VXLAN_FLAGS),) if kind == "vxlan" else (("proto", 0x6558),)
     return (*outer, udp, Layer(LAYER_OF[kind], (*flags, ("vni", number or 0))), *layers)

@@ -76,7 +76,7 @@ def interface_changes(paths: Sequence[StreamPath], handling: PacketHandling, *, 
         if kind := options.terminate:
             made += [_terminating(path, kind, options.id_of(kind), handling.packets, routes=routes)]
             if kind == "gre" and routes:
-                local = _outer_destination(path, kind, handling.packets)
+                local = outer_destination(path, kind, handling.packets)
                 made += [AddTunnel(ingress.netns, _name(path, "g"), "gre", options.id_of(kind), local=local)]
         if kind := options.originate:
             made += [_originating(path, kind, options.id_of(kind))]
@@ -103,7 +103,7 @@ def _terminating(
     if kind == "vlan":
         assert number is not None
         return AddVlanInterface(ingress.netns, _name(path, "t"), ingress.interface, number)
-    device, local = ("gretap", _outer_destination(path, kind, packets)) if kind == "gre" else (kind, "")
+    device, local = ("gretap", outer_destination(path, kind, packets)) if kind == "gre" else (kind, "")
     return AddTunnel(ingress.netns, _name(path, "t"), device, number, ingress.mac if routes else "", local=local)
 
 
@@ -118,7 +118,7 @@ def _originating(path: StreamPath, kind: Encapsulation, number: int | None) -> A
     )
 
 
-def _outer_destination(path: StreamPath, kind: Encapsulation, packets: Sequence[Packet]) -> str:
+def outer_destination(path: StreamPath, kind: Encapsulation, packets: Sequence[Packet]) -> str:
     """Return the destination of the outer IP header: as the first packet with this encapsulation has it."""
     for packet in packets:
         if encapsulated_at(packet.layers, kind) is not None:

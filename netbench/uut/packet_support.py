@@ -10,6 +10,7 @@ from netbench.linux.requirements import IN_A_VM, IN_NETNS, ON_VETH, Feature, Pro
 from netbench.model.packet import FieldRef, Layer, Packet
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.uut.packet_headers import (
+    PLAIN,
     Layers,
     decapsulated,
     encapsulated,
@@ -50,6 +51,10 @@ PACKET_FEATURES: Mapping[str, Feature] = {
         _feature("nat", "UUTs that translate addresses", "CONFIG_NFT_NAT", "nft_chain_nat", (*IN_NETNS, "nft")),
     )
 }
+UNRECOGNISABLE = (
+    "IP: the UUT changes headers by which sinks recognise plain frames; describe the packet, for example "
+    "`packet: Ether()/IP()/UDP()`"
+)
 _OF_ENCAPSULATION = {"vlan": "vlan-interface", "vxlan": "vxlan", "geneve": "geneve", "gre": "gre"}
 
 
@@ -92,7 +97,7 @@ def missing_feature(error: ChangeError, where: str) -> MissingError | None:
     feature = feature_of(error.change)
     if feature is None or Fault.EXISTS in fault_in(error.reason):
         return None
-    reason = (error.reason.partition("Error: ")[2] or error.reason).partition("\n")[0]
+    reason = (error.reason.partition("Error: ")[2] or error.reason).partition("\n")[0].rstrip(".")
     module = f" (module {feature.module})" if feature.module else ""
     return MissingError(
         f"{feature.needed_for} need a kernel with {feature.option}{module}, but {where} failed: {reason}; leave this "
@@ -134,6 +139,8 @@ def unsupported_reason(
 ) -> str:
     """Return why a kernel cannot forward a packet, with layer and field; empty if it can."""
     options = handling.options
+    if packet.name == PLAIN.name and (options.nat or options.originate):
+        return UNRECOGNISABLE
     if options.vlans:
         return unfiltered_reason(packet, options.vlans)
     terminates = bool(options.terminate) and encapsulated_at(packet.layers, options.terminate or "vlan") is not None
@@ -143,7 +150,10 @@ def unsupported_reason(
     if takes_own and is_chosen(packet, FieldRef("Ether", "dst")):
         return "Ether.dst: the UUT accepts only frames to its own address; leave the field out"
     if how not in ROUTING:
-        return ""
+        without = (
+            terminates and options.terminate == "gre" and not any(layer.name == "Ether" for layer in packet.layers[1:])
+        )
+        return "GRE: a bridge forwards only frames, and the packet has no Ether inside" if without else ""
     layers = routed_layers(packet, options)
     if reason := unroutable_reason(packet, layers):
         return reason

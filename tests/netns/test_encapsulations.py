@@ -1,29 +1,40 @@
 """Described packets through UUTs of this machine's kernel and Open vSwitch: real frames, captured at the sink's NIC."""
 
 import json
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from scapy.layers.inet import ICMP, IP, UDP
-from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt
-from scapy.layers.l2 import GRE, Dot1AD, Dot1Q, Ether
-from scapy.layers.vxlan import VXLAN
-from scapy.packet import Packet as ScapyPacket
+from _pytest.mark.structures import ParameterSet
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
 from scapy.packet import Raw as Payload
 
+from netbench.errors import MissingError
 from netbench.hosts.base import run_checked
+from netbench.hosts.clock import wait_until
+from netbench.hosts.local import LocalHost
 from netbench.hosts.pipes import Tail, end
+from netbench.linux.recovery_journal import clean
+from netbench.linux.requirements import Feature, ProbeError, Probes, attempt
 from netbench.model.packet import AnyValue, Layer, Packet, VaryingField
 from netbench.model.paths import StreamPath
+from netbench.packets.build import scapy_classes
+from netbench.packets.headers import Addresses, sent_layers
 from netbench.uut.base import ActiveGuest
+from netbench.uut.ovs import Ovs, OvsOptions
+from netbench.uut.packet_support import PACKET_FEATURES
 from netbench.uut.raw import Raw, RawOptions
 from tests.netns.yard import SEND, Yard, fresh_yard
 
 pytestmark = pytest.mark.root
-NAMES = {kind.__name__: kind for kind in (Ether, Dot1Q, Dot1AD, IP, IPv6, IPv6ExtHdrDestOpt, UDP, ICMP, VXLAN, GRE)}
+needs_ovs = pytest.mark.skipif(
+    not shutil.which("ovs-vswitchd"), reason="needs Open vSwitch: apt-get install openvswitch-switch"
+)
 MARK = b"netbench-encapsulations-test-payload"
 FRAMES = 5
 # Prints each frame that an interface receives, in hexadecimal, with the VLAN tag that the kernel has removed.
@@ -53,22 +64,20 @@ def described(*layers: Layer, vary: Sequence[VaryingField] = ()) -> Packet:
     return Packet("tested", layers, tuple(vary))
 
 
-def frame_of(layers: Sequence[Layer], path: StreamPath, next_hop: str) -> ScapyPacket:
-    """The frame with these headers; addresses left out are those of the stream."""
-    addresses: dict[str, dict[str, object]] = {
-        "Ether": {"src": path.source.mac, "dst": next_hop},
-        "IP": {"src": path.src_ip, "dst": path.dst_ip},
-        "IPv6": {"src": path.src_ip6_of(0), "dst": path.dst_ip6},
-        "UDP": {"sport": 9, **({} if any(one.name in ("VXLAN", "GENEVE") for one in layers) else {"dport": 9})},
-    }
-    packet: ScapyPacket | None = None
-    for number, one in enumerate(layers):
-        tunnel = one.name == "UDP" and number + 1 < len(layers)
-        defaults = {} if tunnel else {"UDP": {"sport": 9, "dport": 9}}.get(one.name, addresses.get(one.name, {}))
-        header = NAMES[one.name](**{**defaults, **dict(one.fields)})
+def frame_of(layers: Sequence[Layer]) -> Any:
+    """The frame of scapy with these headers."""
+    packet: Any = None
+    for one in layers:
+        header = scapy_classes()[one.name](**dict(one.fields))
         packet = header if packet is None else packet / header
-    assert packet is not None
     return packet / Payload(MARK)
+
+
+def as_sent(packet: Packet, path: StreamPath, active: ActiveGuest) -> tuple[Layer, ...]:
+    """The headers with the addresses of the stream where the packet has none."""
+    next_hop = active.ready.next_hop_macs[path.name]
+    own = Addresses(path.source.mac, next_hop, path.src_ip, path.dst_ip, path.src_ip6_of(0), path.dst_ip6)
+    return sent_layers(packet, own, {})
 
 
 @contextmanager
@@ -85,15 +94,13 @@ def recording(yard: Yard, interface: str, host: str = "sink") -> Iterator[Tail]:
 
 
 def output_with(output: Tail, lines: int, limit_s: float = 2.0) -> list[str]:
-    from netbench.hosts.clock import wait_until
-
     wait_until(lambda: output.text().count("\n") >= lines, limit_s, 0.02)
     return output.text().splitlines()
 
 
-def sent_and_received(yard: Yard, active: ActiveGuest, path: StreamPath, packet: Packet) -> list[ScapyPacket]:
+def sent_and_received(yard: Yard, active: ActiveGuest, path: StreamPath, packet: Packet) -> list[Any]:
     """Send frames of a packet; return those received, and assert that nothing else is."""
-    frame = bytes(frame_of(packet.layers, path, active.ready.next_hop_macs[path.name]))
+    frame = bytes(frame_of(as_sent(packet, path, active)))
     with recording(yard, path.sink.interface) as output:
         run_checked(yard.hosts["source"], [sys.executable, "-c", SEND, path.source.interface, str(FRAMES), frame.hex()])
         frames = [bytes.fromhex(line) for line in output_with(output, FRAMES + 1, 1.0)[1:]]
@@ -101,37 +108,25 @@ def sent_and_received(yard: Yard, active: ActiveGuest, path: StreamPath, packet:
     return [Ether(received) for received in frames]
 
 
-def assert_as_expected(received: ScapyPacket, packet: Packet, path: StreamPath, active: ActiveGuest) -> None:
+def assert_as_expected(received: Any, packet: Packet, path: StreamPath, active: ActiveGuest) -> None:
     """Assert that a received frame has the headers that the UUT should send, byte for byte, but for ANY."""
-    change = active.ready.at_sink.get(path.name, lambda layers: layers)
-    sent = frame_of(packet.layers, path, active.ready.next_hop_macs[path.name])
-    filled = tuple(
-        Layer(
-            one.name,
-            (*{**{n: getattr(sent.getlayer(number), n) for n in address_names(one.name)}, **dict(one.fields)}.items(),),
-        )
-        for number, one in enumerate(packet.layers)
-    )
-    layers = change(filled)
+    layers = active.ready.at_sink.get(path.name, lambda layers: layers)(as_sent(packet, path, active))
     fixed = [Layer(one.name, tuple((n, v) for n, v in one.fields if not isinstance(v, AnyValue))) for one in layers]
-    wanted = Ether(bytes(frame_of(fixed, path, "")))
+    wanted: Any = Ether(bytes(frame_of(fixed)))
     for number, one in enumerate(layers):
         free = {name for name, value in one.fields if isinstance(value, AnyValue)}
         got, should = received.getlayer(number), wanted.getlayer(number)
         assert got.name == should.name
         for field in set(got.fields) - free:
             assert got.fields[field] == should.fields[field], f"{one.name}.{field}"
-    checked = received.copy()
+    checked: Any = received.copy()
     for one in (IP, UDP):
         for number in range(1, 3):
             if (header := checked.getlayer(one, number)) and header.chksum:
                 before = header.chksum
                 del header.chksum
-                assert Ether(bytes(checked)).getlayer(one, number).chksum == before
-
-
-def address_names(name: str) -> tuple[str, ...]:
-    return ("src", "dst") if name in ("Ether", "IP", "IPv6") else ()
+                again: Any = Ether(bytes(checked))
+                assert again.getlayer(one, number).chksum == before
 
 
 INNER = (layer("Ether"), layer("IP"), layer("UDP"))
@@ -142,12 +137,17 @@ ELSEWHERE_6 = described(layer("Ether"), layer("IPv6", src="2001:db8::1", dst="20
 EXTENDED = described(layer("Ether"), layer("IPv6"), layer("IPv6ExtHdrDestOpt"), layer("UDP"))
 VLAN = described(layer("Ether"), layer("Dot1Q", vlan=100), layer("IP"), layer("UDP"))
 QINQ = described(layer("Ether"), layer("Dot1AD", vlan=200), layer("Dot1Q", vlan=100), layer("IP"), layer("UDP"))
-VXLAN_ = described(layer("Ether"), layer("IP"), layer("UDP"), layer("VXLAN", vni=42, flags=8), *INNER)
+VXLAN_ = described(layer("Ether"), layer("IP"), layer("UDP"), layer("VXLAN", vni=42), *INNER)
 VXLAN_6 = described(*VXLAN_.layers[:4], layer("Ether"), layer("IPv6"), layer("UDP"))
 
 
-def raw(**options: object) -> Raw:
-    return Raw(RawOptions.model_validate(options))
+GENEVE_ = described(layer("Ether"), layer("IP"), layer("UDP"), layer("GENEVE", vni=42, proto=0x6558), *INNER)
+GRE_ = described(layer("Ether"), layer("IP"), layer("GRE", key_present=1, key=42, proto=0x6558), *INNER)
+TAGGED_INSIDE = described(*VXLAN_.layers[:4], *VLAN.layers)
+
+
+def made(kind: str, options: dict[str, object]) -> Raw | Ovs:
+    return Raw(RawOptions.model_validate(options)) if kind == "raw" else Ovs(OvsOptions.model_validate(options))
 
 
 @pytest.fixture
@@ -156,27 +156,47 @@ def yard():
         yield yard
 
 
-CASES = {
-    "bridged: VLAN": ({}, (VLAN,)),
-    "bridged: QinQ, IPv6 and VXLAN": ({}, (QINQ, IPV6, VXLAN_)),
-    "tc: QinQ": ({"forward": "tc"}, (QINQ, IPV6)),
-    "routed: IPv6, IPv4, VXLAN as IP": ({"forward": "route"}, (IPV6, PLAIN, EXTENDED, VXLAN_)),
-    "routed: chosen destinations": ({"forward": "route"}, (ELSEWHERE, ELSEWHERE_6, PLAIN, IPV6)),
-    "VXLAN terminated by a router": (
-        {"forward": "route", "terminate": "vxlan", "vni": 42},
+Case = tuple[str, dict[str, object], tuple[Packet, ...]]
+ROUTE: dict[str, object] = {"forward": "route"}
+CASES: dict[str, Case] = {
+    "bridge: VLAN": ("raw", {}, (VLAN,)),
+    "bridge: QinQ, IPv6 and VXLAN": ("raw", {}, (QINQ, IPV6, VXLAN_)),
+    "tc: QinQ": ("raw", {"forward": "tc"}, (QINQ, IPV6)),
+    "router: IPv6, IPv4, VXLAN as IP": ("raw", ROUTE, (IPV6, PLAIN, EXTENDED, VXLAN_)),
+    "router: chosen destinations": ("raw", ROUTE, (ELSEWHERE, ELSEWHERE_6, PLAIN, IPV6)),
+    "router: VXLAN terminated": (
+        "raw",
+        {**ROUTE, "terminate": "vxlan", "vni": 42},
         (VXLAN_, VXLAN_6, PLAIN, IPV6),
     ),
-    "VXLAN terminated by a bridge": ({"terminate": "vxlan", "vni": 42}, (VXLAN_, VXLAN_6)),
-    "VXLAN originated by a router": ({"forward": "route", "originate": "vxlan", "vni": 7}, (PLAIN, IPV6)),
-    "VXLAN originated by a bridge": ({"originate": "vxlan", "vni": 7}, (PLAIN, IPV6)),
-    "NAT of sources": ({"forward": "route", "nat": "source"}, (PLAIN,)),
-    "NAT of destinations": ({"forward": "route", "nat": "destination"}, (PLAIN, ELSEWHERE)),
+    "bridge: VXLAN terminated": ("raw", {"terminate": "vxlan", "vni": 42}, (VXLAN_, VXLAN_6, TAGGED_INSIDE)),
+    "router: VXLAN originated": ("raw", {**ROUTE, "originate": "vxlan", "vni": 7}, (PLAIN, IPV6)),
+    "bridge: VXLAN originated": ("raw", {"originate": "vxlan", "vni": 7}, (PLAIN, IPV6, VLAN)),
+    "router: NAT of sources": ("raw", {**ROUTE, "nat": "source"}, (PLAIN,)),
+    "router: NAT of destinations": ("raw", {**ROUTE, "nat": "destination"}, (PLAIN, ELSEWHERE)),
+    "OVS: all pass": ("ovs", {}, (PLAIN, IPV6, VLAN, QINQ, VXLAN_)),
+    "OVS: trunk": ("ovs", {"vlans": [100, 200]}, (VLAN,)),
+    "OVS: tag popped": ("ovs", {"terminate": "vlan", "vlan": 100}, (VLAN,)),
+    "OVS: tag pushed": ("ovs", {"originate": "vlan", "vlan": 100}, (PLAIN, IPV6, VLAN)),
+    "OVS: tag replaced": ("ovs", {"retag": {100: 200}}, (VLAN,)),
+    "OVS: VXLAN terminated": ("ovs", {"terminate": "vxlan", "vni": 42}, (VXLAN_, VXLAN_6)),
+    "OVS: GENEVE terminated": ("ovs", {"terminate": "geneve", "vni": 42}, (GENEVE_,)),
+    "OVS: GRE terminated": ("ovs", {"terminate": "gre", "key": 42}, (GRE_,)),
+    "OVS: VXLAN originated": ("ovs", {"originate": "vxlan", "vni": 7}, (PLAIN, IPV6)),
+    "OVS: GENEVE originated": ("ovs", {"originate": "geneve", "vni": 7}, (PLAIN, VLAN)),
+    "OVS: GRE originated": ("ovs", {"originate": "gre", "key": 7}, (PLAIN,)),
+    "OVS: VXLAN to VLAN": ("ovs", {"terminate": "vxlan", "vni": 42, "originate": "vlan", "vlan": 5}, (VXLAN_,)),
+    "OVS: VLAN to GRE": ("ovs", {"terminate": "vlan", "vlan": 100, "originate": "gre"}, (VLAN,)),
 }
 
 
-@pytest.mark.parametrize(("options", "packets"), CASES.values(), ids=CASES)
-def test_packets_arrive_with_the_headers_that_the_uut_should_send_and_nothing_else_does(yard, options, packets):
-    path, uut = yard.paths[0], raw(**options)
+def marked(cases: dict[str, Case]) -> list[ParameterSet]:
+    return [pytest.param(*case, id=name, marks=[needs_ovs] if case[0] == "ovs" else []) for name, case in cases.items()]
+
+
+@pytest.mark.parametrize(("kind", "options", "packets"), marked(CASES))
+def test_packets_arrive_with_the_headers_that_the_uut_should_send_and_nothing_else_does(yard, kind, options, packets):
+    path, uut = yard.paths[0], made(kind, options)
     before = state(yard)
     for packet in packets:
         assert uut.unsupported_reason(packet, (path,)) == ""
@@ -205,3 +225,110 @@ def state(yard: Yard) -> dict[str, str]:
     links = json.loads(found.pop("ip -j -d address"))
     kept = ("ifname", "master", "promiscuity", "addr_info")
     return found | {link["ifname"]: str({key: link.get(key) for key in kept}) for link in links}
+
+
+DROPPED: dict[str, Case] = {
+    "trunk": ("ovs", {"vlans": [100, 200]}, (described(layer("Ether"), layer("Dot1Q", vlan=101), *INNER[1:]), PLAIN)),
+    "VXLAN of another VNI": ("raw", {"terminate": "vxlan", "vni": 43}, (VXLAN_, PLAIN)),
+}
+
+
+@pytest.mark.parametrize(("kind", "options", "packets"), marked(DROPPED))
+def test_packets_that_are_refused_beforehand_would_indeed_be_dropped(yard, kind, options, packets):
+    path, uut = yard.paths[0], made(kind, options)
+    with yard.uut(uut, "u", (path,), packets=packets) as active:
+        for packet in packets:
+            assert uut.unsupported_reason(packet, (path,)) != ""
+            assert sent_and_received(yard, active, path, packet) == []
+
+
+FEATURES = {"vlan": "vlan-interface", "geneve": "geneve", "gre": "gre"}
+
+
+def missing() -> list[Feature]:
+    """The features of described packets that this kernel lacks, by their probes."""
+    found = []
+    with ExitStack() as stack:
+        probes = Probes(stack, shutil.which)
+        for prepare in (Probes.netns, Probes.veth, Probes.bridge):
+            attempt(prepare, probes)
+        for feature in PACKET_FEATURES.values():
+            try:
+                attempt(feature.probe, probes)
+            except ProbeError:
+                found.append(feature)
+    return found
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_an_encapsulation_that_this_kernel_lacks_is_named_with_the_remedy(yard, kind):
+    number = {"vlan": {"vlan": 5}, "geneve": {"vni": 5}}.get(kind, {})
+    if PACKET_FEATURES[FEATURES[kind]] in missing():
+        with (
+            pytest.raises(MissingError, match=r"need a kernel with CONFIG_.* topology lab-vm"),
+            yard.uut(made("raw", {**ROUTE, "terminate": kind, **number}), "u", yard.paths[:1]),
+        ):
+            pass
+    assert "nb-t-s1" not in run_checked(yard.hosts["uut"], ["ip", "link"])
+
+
+def test_nothing_is_left_of_a_uut_whose_controller_was_killed(tmp_path):
+    """Its router, tunnel and NAT are in a namespace that is not its own, and the journal undoes them."""
+    script = tmp_path / "controller.py"
+    script.write_text(KILLED)
+    run_checked(LocalHost("local", "test"), ["sh", "-c", MADE])
+    before = rules_of("nbt-kept")
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    try:
+        assert process.stdout.readline() == "forwards\n"
+        assert rules_of("nbt-kept") != before
+        process.kill()
+        process.wait()
+        (cleaned,) = clean()
+        assert cleaned.failures == ()
+        assert rules_of("nbt-kept") == before
+    finally:
+        process.kill()
+        run_checked(LocalHost("local", "test"), ["ip", "netns", "del", "nbt-kept"])
+
+
+def rules_of(netns: str) -> str:
+    commands = "sysctl -a --pattern 'net.ipv[46].conf'; ip -br link; ip -br address; ip rule; ip -6 rule; "
+    commands += "ip route show table all; ip -6 route show table all; ip neigh; nft list ruleset"
+    return run_checked(LocalHost("local", "test"), ["ip", "netns", "exec", netns, "sh", "-c", commands])
+
+
+MADE = """ip netns add nbt-kept
+ip netns exec nbt-kept sysctl -q net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
+ip -n nbt-kept link add in1 type veth peer name in1-peer
+ip -n nbt-kept link add out1 type veth peer name out1-peer
+for nic in in1 out1 in1-peer out1-peer; do ip -n nbt-kept link set $nic up; done
+sleep 0.2"""
+KILLED = """
+import sys, time
+from dataclasses import replace
+from netbench.hosts.local import LocalHost
+from netbench.linux.machine import Machine
+from netbench.linux.recovery_journal import Journal
+from netbench.model.packet import Layer, Packet
+from netbench.model.stream_paths import stream_paths
+from netbench.uut.base import Assignment, Site
+from netbench.uut.packet_support import PACKET_FEATURES
+from netbench.uut.raw import Raw, RawOptions
+from tests.unit.inputs import topology
+
+journal = Journal.create("nbt-kept")
+machine = Machine(None, LocalHost("local", journal.run_id), record=journal)
+(path,) = stream_paths(topology(1))
+path = replace(
+    path,
+    ingress=replace(path.ingress, netns="nbt-kept", interface="in1"),
+    egress=replace(path.egress, netns="nbt-kept", interface="out1"),
+)
+packets = (Packet("v6", (Layer("Ether"), Layer("IPv6", (("dst", "2001:db8::1"),)), Layer("UDP"))),)
+options = {"forward": "route", "terminate": "vxlan", "vni": 5, "nat": "destination"}
+Raw(RawOptions.model_validate(options)).provision(Site(Assignment("u", (path,), packets=packets), machine, {}))
+print("forwards", flush=True)
+time.sleep(60)
+"""
