@@ -148,7 +148,7 @@ def test_high_loads_go_to_xdp_as_long_as_their_largest_frame_fits(up_to):
 def test_a_mix_that_nothing_can_send_from_a_host_is_missing_something():
     with closing(AutoGenerator().source()) as source:
         source.open(PktgenHost(FakeKernel()), "nb-tx1", ())
-        with pytest.raises(MissingError, match="pktgen cannot send the mix imix from nb-tx1, and its worker runs only"):
+        with pytest.raises(MissingError, match="pktgen cannot send imix frames from nb-tx1, and its worker runs only"):
             source.prepare(replace(TRAFFIC, frame_size=IMIX))
 
 

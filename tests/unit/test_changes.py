@@ -20,10 +20,15 @@ from netbench.linux.changes import (
     AddMacvtap,
     AddNamespace,
     AddNeighbour,
+    AddRoute,
+    AddRule,
     AddRunDirectory,
     AddTable,
     AddTap,
+    AddTunnel,
     AddVeth,
+    AddVlan,
+    AddVlanInterface,
     BindThread,
     Change,
     Enslave,
@@ -88,6 +93,18 @@ EACH = {
         "taskset -p 5 31 && chrt --fifo -p 1 31  # the thread napi/x of nb-a"
     ),
     AddTable("nb-a", "ip", "x", "add table ip x\n"): "ip netns exec nb-a nft -f - <<'END'\nadd table ip x\nEND",
+    AddVlanInterface("nb-a", "nb-v", "nb-t", 100): (
+        "ip -n nb-a link add link nb-t name nb-v type vlan protocol 802.1Q id 100"
+    ),
+    AddTunnel("nb-a", "nb-x", "vxlan", 100, "02:00:00:00:00:01", "198.18.1.1", "198.18.1.2"): (
+        "ip -n nb-a link add name nb-x address 02:00:00:00:00:01 type vxlan id 100 local 198.18.1.1 remote 198.18.1.2 "
+        "dstport 4789 nolearning noudpcsum"
+    ),
+    AddVlan("nb-a", "nb-t", 100): "bridge -n nb-a vlan add dev nb-t vid 100",
+    AddRule("nb-a", 4, "nb-t", 101): "ip -4 -n nb-a rule add pref 1000 iif nb-t lookup 101",
+    AddRoute("nb-a", 6, "nb-u", 101, "2001:2::1"): (
+        "ip -6 -n nb-a route add ::/0 via 2001:2::1 dev nb-u onlink table 101"
+    ),
     AddDelay("nb-a", "nb-t", 500): "tc -n nb-a qdisc add dev nb-t root netem delay 500us limit 100000",
     AddIngress("nb-a", "nb-t"): "tc -n nb-a qdisc add dev nb-t ingress",
     Redirect(None, "nb-t", "nb-u"): (
@@ -195,6 +212,7 @@ def test_every_kind_of_change_can_be_read_back():
         "InNamespace",
         "KernelRequest",
         "RequestInNamespace",
+        "RequestOfFamily",
         "FeatureChange",
     }
     # test_libvirt_lxc.py, test_container_memory.py: what makes them depends on the machine.
