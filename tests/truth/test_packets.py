@@ -1,0 +1,160 @@
+"""Described packets: every frame is accounted and has the described bytes; the flows that lose frames are known."""
+
+import json
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import dpkt
+import pytest
+from scapy.layers.l2 import Ether
+
+from netbench.model.shipped_packets import SHIPPED_PACKETS
+from tests.commands import PATIENT, netbench, rows, settings, verdict_of
+
+pytestmark = pytest.mark.root
+
+FRAMES = 3000
+PACKETS = ["plain", *SHIPPED_PACKETS]
+TAGGED = {"vlan", "qinq"}
+TOPOLOGY = """
+hosts: {source: {}, uut: {}, sink: {}}
+links:
+  - {ends: [source/tx1, uut/in1], rate: 1Gbit/s, receive: RECEIVE}
+  - {ends: [uut/out1, sink/rx1], rate: 1Gbit/s}
+streams:
+  - {name: s1, source: source/tx1, ingress: uut/in1, egress: uut/out1, sink: sink/rx1}
+uuts:
+  - {name: bridge, kind: raw, forward: bridge}
+  - {name: route, kind: raw, forward: route}
+"""
+WANTED = settings(loads="30kfps", repetitions=1, duration="100ms", frame_sizes=200, retries=8)
+
+
+def topology_in(directory: Path, receive: str = "inline", more: str = "") -> Path:
+    file = directory / "truth.yaml"
+    file.write_text(TOPOLOGY.replace("RECEIVE", receive) + more)
+    return file
+
+
+def exported(results: Path) -> list[dict]:
+    done = netbench("export", results, "--format", "json", "-o", results / "rows.json")
+    assert done.returncode == 0, done.stderr
+    found: list[dict] = json.loads((results / "rows.json").read_text())["rows"]
+    return found
+
+
+def has_valid_checksums(frame: bytes) -> bool:
+    """Whether scapy computes the same checksums for all headers of a frame; 0 in UDP means none."""
+    dissected, rebuilt = Ether(frame), Ether(frame)
+    for layer, again in zip(dissected.iterpayloads(), rebuilt.iterpayloads(), strict=True):
+        if getattr(layer, "chksum", None):
+            again.delfieldval("chksum")
+    return bytes(rebuilt) == frame
+
+
+@pytest.mark.parametrize(
+    ("generator", "sink", "receive"),
+    [("afpacket", "tcpdump", "inline"), ("xdp", "bpf", "napi"), ("afpacket", "bpf", "inline")],
+)
+def test_every_frame_of_each_shipped_packet_arrives_as_described(results, tmp_path, generator, sink, receive):
+    keep = settings(keep_captures="all", snap_length=200) if sink == "tcpdump" else []
+    containers = "  - {name: container, kind: container, forward: route}\n" if shutil.which("lxc-start") else ""
+    wanted = settings(packet=f"[{', '.join(PACKETS)}]", generator=generator, sink=sink)
+    topology = topology_in(tmp_path, receive, containers)
+    done = netbench("run", topology, "quick", "-o", results, *WANTED, *PATIENT, *wanted, *keep, timeout_s=240)
+    assert done.returncode == 0, done.stderr
+
+    found = rows(results)
+
+    assert Counter((row["uut"], row["packet"] or "plain") for row in found) == Counter(
+        (uut, packet)
+        for uut in ("bridge", "route", *(["container"] if containers else []))
+        for packet in PACKETS
+        if uut == "bridge" or packet not in TAGGED
+    )
+    for row in found:
+        assert (verdict_of(row), row["sent_frames"], row["foreign_frames"]) == ("valid", str(FRAMES), "0"), row
+        assert int(row["received_frames"]) + int(row["lost_frames"]) == FRAMES, row
+        if row["packet"]:
+            assert (row["changed_frames"], row["reordered_in_flows_frames"]) == ("0", "0"), row
+        if sink == "tcpdump":
+            (capture,) = (results / "captures").glob(f"trial-{int(row['trial']):06}-s1*")
+            with capture.open("rb") as file:
+                frames = [frame for _, frame in dpkt.pcap.UniversalReader(file) if b"\xbe\x9b\xe9\x55" in frame]
+            assert len(frames) == int(row["received_frames"])
+            assert all(map(has_valid_checksums, frames[::37])), row
+
+
+VLANS = [10, 20, 4094]
+GROUPED = {
+    "headers": "Ether()/Dot1Q()/IP()/UDP()",
+    "vary": {"Dot1Q.vlan": {"list": VLANS}, "UDP.sport": {"from": 5000, "count": 7}},
+}
+
+
+@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
+@pytest.mark.parametrize(("k", "n"), [(1, 3), (2, 7), (13, 101)])
+def test_drops_appear_in_the_groups_of_the_flows_that_lost_frames(results, tmp_path, sink, k, n):
+    """Frame i is lost where i mod n < k: with n = 3 that is all of one VLAN, with n = 7 all of two ports."""
+    drops = f"  - {{name: drops, kind: reference, forward: bridge, drop: {{k: {k}, n: {n}}}}}\n"
+    wanted = settings(packet=json.dumps(GROUPED), generator="afpacket", sink=sink)
+    topology = topology_in(tmp_path, more=drops)
+    done = netbench("run", topology, "quick", "-o", results, "--uut", "drops", *WANTED, *PATIENT, *wanted)
+    assert done.returncode == 0, done.stderr
+
+    (row,) = exported(results)
+
+    lost = [number for number in range(FRAMES) if number % n < k]
+    assert (row["sent_frames"], row["lost_frames"]) == (FRAMES, len(lost))
+    assert row["lossy_flows"] == len({number % 21 for number in lost})
+    expected = []
+    for field, values in (("Dot1Q.vlan", VLANS), ("UDP.sport", range(5000, 5007))):
+        sent = Counter(values[number % len(values)] for number in range(FRAMES))
+        missing = Counter(values[number % len(values)] for number in lost)
+        expected += [
+            {
+                "field": field,
+                "values": str(value),
+                "sent_frames": sent[value],
+                "received_frames": sent[value] - missing[value],
+            }
+            for value in sorted(missing)
+        ]
+    keys = "field", "values", "sent_frames", "received_frames"
+    assert [{key: group[key] for key in keys} for group in row["lossy_groups"]] == expected
+
+
+def test_wrong_headers_are_counted_by_field(results, tmp_path):
+    """A description of what arrives that is wrong in two fields, of a varying one for half of the frames."""
+    packet = {
+        "headers": "Ether()/Dot1Q(vlan=5,prio=1)/IP(tos=4)/UDP()",
+        "vary": {"IP.ttl": {"list": [64, 63]}},
+        "expect": "Ether()/Dot1Q(vlan=6)/IP(ttl=64)/UDP(dport=any)",
+    }
+    for sink in ("tcpdump", "bpf"):
+        wanted = settings(packet=json.dumps(packet), generator="afpacket", sink=sink)
+        directory = results / sink
+        topology = topology_in(tmp_path)
+        done = netbench("run", topology, "quick", "-o", directory, "--uut", "bridge", *WANTED, *PATIENT, *wanted)
+        assert done.returncode == 0, done.stderr
+        (row,) = exported(directory)
+        changed = {entry["field"]: entry["frames"] for entry in row["changed_fields"]}
+        assert (row["received_frames"], row["changed_frames"]) == (FRAMES, FRAMES)
+        assert changed == {"Dot1Q.vlan": FRAMES, "IP.ttl": FRAMES // 2, "IP.chksum": FRAMES // 2}
+
+
+def test_tshark_finds_no_wrong_checksum(results, tmp_path):
+    if not (tshark := shutil.which("tshark")):
+        pytest.skip("tshark is not installed")
+    wanted = settings(packet=f"[{', '.join(SHIPPED_PACKETS)}]", generator="afpacket", sink="tcpdump")
+    keep = settings(keep_captures="all", snap_length=200)
+    topology = topology_in(tmp_path)
+    done = netbench("run", topology, "quick", "-o", results, "--uut", "bridge", *WANTED, *PATIENT, *wanted, *keep)
+    assert done.returncode == 0, done.stderr
+    for capture in (results / "captures").glob("trial-*"):
+        argv = [tshark, "-n", "-r", str(capture), "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]
+        bad = 'ip.checksum.status == "Bad" or udp.checksum.status == "Bad" or _ws.malformed'
+        said = subprocess.run([*argv, "-Y", bad], capture_output=True, text=True, check=True)
+        assert said.stdout == "", capture
