@@ -19,12 +19,18 @@ from tests.netns.watching import programs, wait_for
 pytestmark = pytest.mark.root
 
 
-def test_every_count_and_every_place_of_loss_is_the_same_with_both_sinks(results, tmp_path):
+@pytest.mark.parametrize(
+    ("packets", "frame_sizes"),
+    [(["plain"], [64, 1518]), (["vlan", "vxlan", "1k-flows"], [256])],
+    ids=["plain", "described"],
+)
+def test_every_count_and_every_place_of_loss_is_the_same_with_both_sinks(results, tmp_path, packets, frame_sizes):
     same = "uut frame_size intended_fps sent_frames received_frames lost_frames lost_at duplicate_frames foreign_frames"
     same += " reordered_frames unexplained_frames loss_runs longest_loss_run_frames"
+    same += " packet flows lossy_flows changed_frames"
     found = []
     for sink, directory in (("tcpdump", results), ("bpf", tmp_path / "bpf")):
-        frames = settings(frame_sizes=[64, 1518], sink=sink, order="sequential")
+        frames = settings(frame_sizes=frame_sizes, packet=packets, sink=sink, order="sequential")
         done = netbench("run", "netns", "quick", "-o", directory, *FEW, *frames)
         assert done.returncode == 0, done.stderr
         assert {row["sink"] for row in rows(directory)} == {sink}
