@@ -36,6 +36,7 @@ from netbench.uut.base import Assignment, UnitUnderTest
 from netbench.uut.packet_headers import PLAIN
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import at_sink, missing_feature, require_ipv6
+from netbench.uut.raw import RawOptions
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import profile, topology
 
@@ -272,8 +273,9 @@ AT_SINK = [
 @pytest.mark.parametrize(("options", "sent", "expected"), AT_SINK)
 def test_headers_at_the_sink(options, sent, expected):
     path = PATHS[0]
-    raw = uut(**options)
-    arriving = at_sink((path,), raw.options.forward, PacketHandling(raw.options))["s1"](sent)
+    wanted = RawOptions.model_validate(options)
+    arriving = at_sink((path,), wanted.forward, PacketHandling(wanted))["s1"](sent)
+    assert path.egress
     names = {"E": path.egress.mac, "S": path.sink.mac}
     for one, (name, fields) in zip(arriving, expected, strict=False):
         assert one.name == name
@@ -282,8 +284,7 @@ def test_headers_at_the_sink(options, sent, expected):
 
 
 def test_a_bridge_changes_no_headers():
-    raw = uut()
-    assert at_sink(PATHS, "bridge", PacketHandling(raw.options)) == {}
+    assert at_sink(PATHS, "bridge", PacketHandling(RawOptions())) == {}
 
 
 CHANGES = [
