@@ -1,6 +1,7 @@
 """Described packets through UUTs of this machine's kernel and Open vSwitch: real frames, captured at the sink's NIC."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.pipes import Tail, end
 from netbench.linux.recovery_journal import clean
 from netbench.linux.requirements import Feature, ProbeError, Probes, attempt
-from netbench.model.packet import AnyValue, Layer, Packet, VaryingField
+from netbench.model.packet import AnyValue, FieldRef, Layer, Packet, SteppedValues, VaryingField
 from netbench.model.paths import StreamPath
 from netbench.model.topology_specs import UutSpec
 from netbench.packets.build import scapy_classes
@@ -345,3 +346,11 @@ Raw(RawOptions.model_validate(options)).provision(Site(Assignment("u", (path,), 
 print("forwards", flush=True)
 time.sleep(60)
 """
+
+
+def test_a_bridge_forwards_to_ten_thousand_addresses_that_it_has_beforehand(yard):
+    many = VaryingField(FieldRef("Ether", "dst"), SteppedValues(0x02AA00000000, 1, 10_000))
+    path = yard.paths[0]
+    with yard.uut(made("raw", {}), "u", (path,), packets=(described(*INNER, vary=[many]),)):
+        entries = run_checked(yard.hosts["uut"], ["bridge", "fdb", "show", "dev", "nb-out1"])
+        assert len(re.findall(r"^02:aa:00:00:.* static", entries, re.MULTILINE)) == 10_000

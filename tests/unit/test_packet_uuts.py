@@ -15,6 +15,7 @@ from netbench.hosts.base import Completed
 from netbench.linux.changes import (
     AddAddress,
     AddBridge,
+    AddForwardingEntries,
     AddRoute,
     AddRule,
     AddTable,
@@ -53,7 +54,8 @@ def layer(name: str, **fields: Any) -> Layer:
 
 
 def packet(*layers: Layer, vary: Mapping[str, Any] | None = None) -> Packet:
-    fields = [VaryingField(FieldRef(*name.split(".")), values) for name, values in (vary or {}).items()]
+    refs = {name: FieldRef(name.partition(".")[0], name.partition(".")[2]) for name in vary or {}}
+    fields = [VaryingField(refs[name], values) for name, values in (vary or {}).items()]
     return Packet("tested", layers, tuple(fields))
 
 
@@ -287,6 +289,30 @@ def test_a_bridge_changes_no_headers():
     assert at_sink(PATHS, "bridge", PacketHandling(RawOptions())) == {}
 
 
+LEARNED = [
+    (packet(layer("Ether", dst="02:00:00:00:00:05"), IP), {}, ["02:00:00:00:00:05 dev nb-out1 master static"]),
+    (
+        packet(ETHER, IP, vary={"Ether.src": SteppedValues(0x020000000001, 2, 1000)}),
+        {},
+        ["02:00:00:00:00:01 dev nb-in1 master static  # and 999 more addresses, 2 apart"],
+    ),
+    (
+        packet(ETHER, TAG, IP, vary={"Ether.dst": ListedValues((7, 9))}),
+        {"vlans": [100]},
+        [f"00:00:00:00:00:0{last} dev nb-out1 master static vlan 100" for last in (7, 9)],
+    ),
+    (packet(ETHER, IP, vary={"Ether.dst": RandomValues(1, 99, 5)}), {}, []),
+    (VLAN, {}, []),
+]
+
+
+@pytest.mark.parametrize(("tested", "options", "entries"), LEARNED)
+def test_a_bridge_has_the_addresses_of_packets_before_the_first_trial(tested, options, entries):
+    steps = uut(**options).plan(Assignment("u", PATHS[:1], packets=(tested,))).steps
+    found = [step.command for step in steps if isinstance(step, AddForwardingEntries)]
+    assert [command.partition("replace ")[2] for command in found] == entries
+
+
 CHANGES = [
     (AddVlanInterface("ns", "nb-t-s1", "in1", 5), "CONFIG_VLAN_8021Q"),
     (AddTunnel("ns", "nb-t-s1", "geneve", 5), "CONFIG_GENEVE"),
@@ -296,6 +322,7 @@ CHANGES = [
     (AddRule("ns", 6, "in1", 198001), "CONFIG_IP_MULTIPLE_TABLES"),
     (AddBridge("ns", "nb-br-s1"), None),
     (AddVlan("ns", "in1", 5), None),
+    (AddForwardingEntries("ns", "in1", 5, 1, 9, vlan=3), None),
 ]
 
 
