@@ -39,7 +39,14 @@ from netbench.linux.changes import (
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.machine import Machine
 from netbench.model.paths import PREFIX, InterfaceRef, Nic, StreamPath, each_nic_once
-from netbench.uut.packet_interfaces import NO_HANDLING, PacketHandling, entries_of, exit_of, interface_changes
+from netbench.uut.packet_interfaces import (
+    NO_HANDLING,
+    PacketHandling,
+    entries_of,
+    exit_of,
+    interface_changes,
+    learned_addresses,
+)
 from netbench.uut.routing import (
     addresses,
     flow_tables,
@@ -195,6 +202,7 @@ def _ports(paths: Sequence[StreamPath], handling: PacketHandling) -> Iterator[Ch
         _, egress = inside_nics(path)
         for vlan in vlans or (None,):
             yield AddForwardingEntry(egress.netns, exit_of(path, handling), path.sink.mac, vlan)
+        yield from learned_addresses(path, handling)
 
 
 def _bridged(path: StreamPath, handling: PacketHandling) -> list[str]:

@@ -72,6 +72,19 @@ def values_of_field(packet: Packet, ref: FieldRef) -> Iterator[FieldValue]:
         yield value
 
 
+def address_runs(packet: Packet, ref: FieldRef) -> Iterator[tuple[int, int, int]]:
+    """Yield the MAC addresses of a field that are known in advance: the first one as a number, distance and count."""
+    values = next((field.values for field in packet.vary if field.ref == ref), None)
+    match values:
+        case SteppedValues(first, step, count):
+            yield first, step, count
+        case ListedValues(listed):
+            yield from ((value, 1, 1) for value in listed)
+        case None:
+            for value in values_of_field(packet, ref):
+                yield int(value.replace(":", ""), 16) if isinstance(value, str) else int(str(value)), 1, 1
+
+
 def is_chosen(packet: Packet, ref: FieldRef) -> bool:
     """Return whether the user has chosen the value of a field, or varies it."""
     return next(values_of_field(packet, ref), None) is not None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from netbench.linux.changes import (
     AddAddress,
+    AddForwardingEntries,
     AddNeighbour,
     AddRoute,
     AddRule,
@@ -19,7 +20,7 @@ from netbench.model.packet import FieldRef, Packet
 from netbench.model.packet_options import NO_CHANGES, Encapsulation, PacketOptions
 from netbench.model.paths import PREFIX, Nic, StreamPath, each_nic_once
 from netbench.model.traffic import PREFIX_LENGTH
-from netbench.uut.packet_headers import TUNNEL_PORTS, encapsulated_at, values_of_field
+from netbench.uut.packet_headers import TUNNEL_PORTS, address_runs, encapsulated_at, values_of_field
 
 # Routing tables of netbench, by stream: outside its namespaces there are tables of others (0 to 255 as a rule).
 FORWARD_TABLE, LOCAL_TABLE = 198_000, 198_500
@@ -90,6 +91,19 @@ def interface_changes(paths: Sequence[StreamPath], handling: PacketHandling, *, 
             if not routes:
                 yield SetSysctl(ingress.netns, "net.ipv4.conf.all.rp_filter", "0")
                 yield SetSysctl(ingress.netns, of_nic(4, ingress.interface, "rp_filter"), "0")
+
+
+def learned_addresses(path: StreamPath, handling: PacketHandling) -> Iterator[Change]:
+    """Yield the entries of a bridge for the MAC addresses that packets choose or vary: it learns none in a trial.
+
+    Random ones are left out: the seed of a trial decides which they are. So are those inside a tunnel that ends here.
+    """
+    ports = {"dst": exit_of(path, handling), "src": entries_of(path, handling, routes=False)[0]}
+    for packet in handling.packets if not handling.ends_tunnels else ():
+        for field, port in ports.items():
+            for first, step, count in address_runs(packet, FieldRef("Ether", field)):
+                for vlan in handling.options.vlans or (None,):
+                    yield AddForwardingEntries(nics_inside(path)[0].netns, port, first, step, count, vlan)
 
 
 def _terminating(

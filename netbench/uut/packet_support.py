@@ -6,7 +6,7 @@ from netbench.errors import ChangeError, Fault, MissingError, UsageError
 from netbench.hosts.base import Host, exists, fault_in
 from netbench.linux.changes import AddBridge, AddRule, AddTable, AddTunnel, AddVlanInterface
 from netbench.linux.machine import Machine
-from netbench.linux.requirements import IN_A_VM, IN_NETNS, ON_VETH, Feature, Probes
+from netbench.linux.requirements import IN_NETNS, ON_VETH, Feature, Probes
 from netbench.model.packet import FieldRef, Layer, Packet
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.uut.packet_headers import (
@@ -27,12 +27,13 @@ from netbench.uut.packet_interfaces import PacketHandling, nics_inside
 from netbench.uut.routing import routed_layers, routes_ipv6
 
 ROUTING = ("route", "flowtable")
+_IN_A_VM = "or measure inside a VM, whose kernel has it: topology lab-encapsulations"
 _IPV6 = "/proc/sys/net/ipv6/conf/all/forwarding"
 
 
 def _feature(name: str, needed_for: str, option: str, module: str, requires: tuple[str, ...] = ON_VETH) -> Feature:
     probe = getattr(Probes, name.replace("-", "_"))
-    return Feature(name, needed_for, requires, option, module, probe, optional=True, otherwise=IN_A_VM)
+    return Feature(name, needed_for, requires, option, module, probe, optional=True, otherwise=_IN_A_VM)
 
 
 # Of kernels that forward described packets, by name.

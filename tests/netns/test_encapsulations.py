@@ -1,6 +1,7 @@
 """Described packets through UUTs of this machine's kernel and Open vSwitch: real frames, captured at the sink's NIC."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -21,20 +22,21 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.pipes import Tail, end
 from netbench.linux.recovery_journal import clean
 from netbench.linux.requirements import Feature, ProbeError, Probes, attempt
-from netbench.model.packet import AnyValue, Layer, Packet, VaryingField
+from netbench.model.packet import AnyValue, FieldRef, Layer, Packet, SteppedValues, VaryingField
 from netbench.model.paths import StreamPath
+from netbench.model.topology_specs import UutSpec
 from netbench.packets.build import scapy_classes
 from netbench.packets.headers import Addresses, sent_layers
-from netbench.uut.base import ActiveGuest
-from netbench.uut.ovs import Ovs, OvsOptions
+from netbench.testbed.resolved import make_uut
+from netbench.uut.base import ActiveGuest, UnitUnderTest
 from netbench.uut.packet_support import PACKET_FEATURES
-from netbench.uut.raw import Raw, RawOptions
 from tests.netns.yard import SEND, Yard, fresh_yard
 
 pytestmark = pytest.mark.root
-needs_ovs = pytest.mark.skipif(
-    not shutil.which("ovs-vswitchd"), reason="needs Open vSwitch: apt-get install openvswitch-switch"
-)
+NEEDED = {
+    "ovs": ("ovs-vswitchd", "needs Open vSwitch: apt-get install openvswitch-switch"),
+    "container": ("lxc-start", "needs LXC: apt-get install lxc"),
+}
 MARK = b"netbench-encapsulations-test-payload"
 FRAMES = 5
 # Prints each frame that an interface receives, in hexadecimal, with the VLAN tag that the kernel has removed.
@@ -146,8 +148,8 @@ GRE_ = described(layer("Ether"), layer("IP"), layer("GRE", key_present=1, key=42
 TAGGED_INSIDE = described(*VXLAN_.layers[:4], *VLAN.layers)
 
 
-def made(kind: str, options: dict[str, object]) -> Raw | Ovs:
-    return Raw(RawOptions.model_validate(options)) if kind == "raw" else Ovs(OvsOptions.model_validate(options))
+def made(kind: str, options: dict[str, object]) -> UnitUnderTest:
+    return make_uut(UutSpec.model_validate({"name": "u", "kind": kind, **options}))
 
 
 @pytest.fixture
@@ -174,6 +176,15 @@ CASES: dict[str, Case] = {
     "bridge: VXLAN originated": ("raw", {"originate": "vxlan", "vni": 7}, (PLAIN, IPV6, VLAN)),
     "router: NAT of sources": ("raw", {**ROUTE, "nat": "source"}, (PLAIN,)),
     "router: NAT of destinations": ("raw", {**ROUTE, "nat": "destination"}, (PLAIN, ELSEWHERE)),
+    "container, bridge": ("container", {}, (QINQ, IPV6)),
+    "container, router": ("container", ROUTE, (IPV6, ELSEWHERE, ELSEWHERE_6, PLAIN)),
+    "container, router: VXLAN terminated": (
+        "container",
+        {**ROUTE, "terminate": "vxlan", "vni": 42},
+        (VXLAN_, VXLAN_6, PLAIN),
+    ),
+    "container, bridge: VXLAN terminated": ("container", {"terminate": "vxlan", "vni": 42}, (VXLAN_,)),
+    "container, router: NAT of sources": ("container", {**ROUTE, "nat": "source"}, (PLAIN,)),
     "OVS: all pass": ("ovs", {}, (PLAIN, IPV6, VLAN, QINQ, VXLAN_)),
     "OVS: trunk": ("ovs", {"vlans": [100, 200]}, (VLAN,)),
     "OVS: tag popped": ("ovs", {"terminate": "vlan", "vlan": 100}, (VLAN,)),
@@ -191,7 +202,11 @@ CASES: dict[str, Case] = {
 
 
 def marked(cases: dict[str, Case]) -> list[ParameterSet]:
-    return [pytest.param(*case, id=name, marks=[needs_ovs] if case[0] == "ovs" else []) for name, case in cases.items()]
+    needs = {
+        kind: [pytest.mark.skipif(not shutil.which(command), reason=reason)]
+        for kind, (command, reason) in NEEDED.items()
+    }
+    return [pytest.param(*case, id=name, marks=needs.get(case[0], [])) for name, case in cases.items()]
 
 
 @pytest.mark.parametrize(("kind", "options", "packets"), marked(CASES))
@@ -265,7 +280,7 @@ def test_an_encapsulation_that_this_kernel_lacks_is_named_with_the_remedy(yard, 
     number = {"vlan": {"vlan": 5}, "geneve": {"vni": 5}}.get(kind, {})
     if PACKET_FEATURES[FEATURES[kind]] in missing():
         with (
-            pytest.raises(MissingError, match=r"need a kernel with CONFIG_.* topology lab-vm"),
+            pytest.raises(MissingError, match=r"need a kernel with CONFIG_.* topology lab-encapsulations"),
             yard.uut(made("raw", {**ROUTE, "terminate": kind, **number}), "u", yard.paths[:1]),
         ):
             pass
@@ -315,7 +330,6 @@ from netbench.model.packet import Layer, Packet
 from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment, Site
 from netbench.uut.packet_support import PACKET_FEATURES
-from netbench.uut.raw import Raw, RawOptions
 from tests.unit.inputs import topology
 
 journal = Journal.create("nbt-kept")
@@ -332,3 +346,11 @@ Raw(RawOptions.model_validate(options)).provision(Site(Assignment("u", (path,), 
 print("forwards", flush=True)
 time.sleep(60)
 """
+
+
+def test_a_bridge_forwards_to_ten_thousand_addresses_that_it_has_beforehand(yard):
+    many = VaryingField(FieldRef("Ether", "dst"), SteppedValues(0x02AA00000000, 1, 10_000))
+    path = yard.paths[0]
+    with yard.uut(made("raw", {}), "u", (path,), packets=(described(*INNER, vary=[many]),)):
+        entries = run_checked(yard.hosts["uut"], ["bridge", "fdb", "show", "dev", "nb-out1"])
+        assert len(re.findall(r"^02:aa:00:00:.* static", entries, re.MULTILINE)) == 10_000

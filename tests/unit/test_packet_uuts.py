@@ -15,6 +15,7 @@ from netbench.hosts.base import Completed
 from netbench.linux.changes import (
     AddAddress,
     AddBridge,
+    AddForwardingEntries,
     AddRoute,
     AddRule,
     AddTable,
@@ -36,6 +37,7 @@ from netbench.uut.base import Assignment, UnitUnderTest
 from netbench.uut.packet_headers import PLAIN
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import at_sink, missing_feature, require_ipv6
+from netbench.uut.raw import RawOptions
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import profile, topology
 
@@ -52,7 +54,8 @@ def layer(name: str, **fields: Any) -> Layer:
 
 
 def packet(*layers: Layer, vary: Mapping[str, Any] | None = None) -> Packet:
-    fields = [VaryingField(FieldRef(*name.split(".")), values) for name, values in (vary or {}).items()]
+    refs = {name: FieldRef(name.partition(".")[0], name.partition(".")[2]) for name in vary or {}}
+    fields = [VaryingField(refs[name], values) for name, values in (vary or {}).items()]
     return Packet("tested", layers, tuple(fields))
 
 
@@ -272,8 +275,9 @@ AT_SINK = [
 @pytest.mark.parametrize(("options", "sent", "expected"), AT_SINK)
 def test_headers_at_the_sink(options, sent, expected):
     path = PATHS[0]
-    raw = uut(**options)
-    arriving = at_sink((path,), raw.options.forward, PacketHandling(raw.options))["s1"](sent)
+    wanted = RawOptions.model_validate(options)
+    arriving = at_sink((path,), wanted.forward, PacketHandling(wanted))["s1"](sent)
+    assert path.egress
     names = {"E": path.egress.mac, "S": path.sink.mac}
     for one, (name, fields) in zip(arriving, expected, strict=False):
         assert one.name == name
@@ -282,8 +286,31 @@ def test_headers_at_the_sink(options, sent, expected):
 
 
 def test_a_bridge_changes_no_headers():
-    raw = uut()
-    assert at_sink(PATHS, "bridge", PacketHandling(raw.options)) == {}
+    assert at_sink(PATHS, "bridge", PacketHandling(RawOptions())) == {}
+
+
+LEARNED = [
+    (packet(layer("Ether", dst="02:00:00:00:00:05"), IP), {}, ["02:00:00:00:00:05 dev nb-out1 master static"]),
+    (
+        packet(ETHER, IP, vary={"Ether.src": SteppedValues(0x020000000001, 2, 1000)}),
+        {},
+        ["02:00:00:00:00:01 dev nb-in1 master static  # and 999 more addresses, 2 apart"],
+    ),
+    (
+        packet(ETHER, TAG, IP, vary={"Ether.dst": ListedValues((7, 9))}),
+        {"vlans": [100]},
+        [f"00:00:00:00:00:0{last} dev nb-out1 master static vlan 100" for last in (7, 9)],
+    ),
+    (packet(ETHER, IP, vary={"Ether.dst": RandomValues(1, 99, 5)}), {}, []),
+    (VLAN, {}, []),
+]
+
+
+@pytest.mark.parametrize(("tested", "options", "entries"), LEARNED)
+def test_a_bridge_has_the_addresses_of_packets_before_the_first_trial(tested, options, entries):
+    steps = uut(**options).plan(Assignment("u", PATHS[:1], packets=(tested,))).steps
+    found = [step.command for step in steps if isinstance(step, AddForwardingEntries)]
+    assert [command.partition("replace ")[2] for command in found] == entries
 
 
 CHANGES = [
@@ -295,6 +322,7 @@ CHANGES = [
     (AddRule("ns", 6, "in1", 198001), "CONFIG_IP_MULTIPLE_TABLES"),
     (AddBridge("ns", "nb-br-s1"), None),
     (AddVlan("ns", "in1", 5), None),
+    (AddForwardingEntries("ns", "in1", 5, 1, 9, vlan=3), None),
 ]
 
 
