@@ -54,6 +54,11 @@ class Assignment:
     packets: tuple[Packet, ...] = ()
 
     @property
+    def is_described(self) -> bool:
+        """Whether it forwards a described packet, of any stream."""
+        return bool(self.packets) or any(path.packet for path in self.paths)
+
+    @property
     def cgroup_changes(self) -> list[AddCgroup]:
         """The control group of this guest; none without a weight and a limit."""
         weight, limit = self.cpu_shares.weight, self.cpu_shares.limit

@@ -133,9 +133,9 @@ class ReferenceOptions(RawOptions, Impaired):
         inside = PointKind.BRIDGE if self.forward == "bridge" else PointKind.IP_LAYER
         return inside.value if truth.at == "forward" else f"{truth.at} NIC"
 
-    def family(self, truth: DropRule | Limit) -> str:
-        """Return the nftables family of a drop rule."""
-        inside = "bridge" if self.forward == "bridge" else "ip"
+    def family(self, truth: DropRule | Limit, *, described: bool) -> str:
+        """Return the nftables family of a drop rule; described packets may be IPv6."""
+        inside = "bridge" if self.forward == "bridge" else "inet" if described else "ip"
         return inside if truth.at == "forward" else "netdev"
 
     def on(self, path: StreamPath) -> Impaired:
@@ -190,9 +190,17 @@ class Reference(Raw):
         needs = {"nft", "nftables"}
         for impaired in (self.options, self.options.reverse or self.options):
             needs |= {"numgen"} if isinstance(impaired.truth, DropRule) else set()
-            needs |= {"nft-ingress"} if self.options.family(impaired.truth) == "netdev" else set()
+            needs |= (
+                {"nft-ingress"}
+                if self.options.family(impaired.truth, described=assignment.is_described) == "netdev"
+                else set()
+            )
             needs |= {"netem"} if impaired.delay else set()
-        steps = (*raw.steps, *self._delays(paths), *self._tables(paths, assignment.name))
+        steps = (
+            *raw.steps,
+            *self._delays(paths),
+            *self._tables(paths, assignment.name, described=assignment.is_described),
+        )
         return replace(raw, steps=steps, needs=raw.needs | needs)
 
     def ready(self) -> Ready:
@@ -207,8 +215,9 @@ class Reference(Raw):
     def reset(self) -> None:
         """Replace the rules in one transaction: counters and numgen start at 0."""
         for host, paths in self._by_host():
-            families, name = self._by_family(paths), self.site.assignment.name
-            rules = "".join(self._rules(own, family, name) for family, own in families.items())
+            name, described = self.site.assignment.name, self.site.assignment.is_described
+            families = self._by_family(paths, described=described)
+            rules = "".join(self._rules(own, family, name, described=described) for family, own in families.items())
             run_checked(host, ["nft", "-f", "-"], stdin=rules)
 
     def read(self) -> Reading:
@@ -217,7 +226,7 @@ class Reference(Raw):
             tuple(
                 reading
                 for host, paths in self._by_host()
-                for family, own in self._by_family(paths).items()
+                for family, own in self._by_family(paths, described=self.site.assignment.is_described).items()
                 for reading in self._read(host, family, own)
             )
         )
@@ -226,15 +235,15 @@ class Reference(Raw):
         delays = [(inside_nics(path)[1], self.options.on(path).delay) for path in paths]
         return [AddDelay(nic.netns, nic.interface, round(delay_s * 1e6)) for nic, delay_s in delays if delay_s]
 
-    def _tables(self, paths: Sequence[StreamPath], name: str) -> list[AddTable]:
+    def _tables(self, paths: Sequence[StreamPath], name: str, *, described: bool) -> list[AddTable]:
         return [
-            AddTable(netns, family, _own(name), self._rules(own, family, name))
+            AddTable(netns, family, _own(name), self._rules(own, family, name, described=described))
             for netns, members in _grouped(paths, lambda path: inside_nics(path)[0].netns).items()
-            for family, own in self._by_family(members).items()
+            for family, own in self._by_family(members, described=described).items()
         ]
 
-    def _by_family(self, paths: Sequence[StreamPath]) -> dict[str, list[StreamPath]]:
-        return _grouped(paths, lambda path: self.options.family(self.options.on(path).truth))
+    def _by_family(self, paths: Sequence[StreamPath], *, described: bool) -> dict[str, list[StreamPath]]:
+        return _grouped(paths, lambda path: self.options.family(self.options.on(path).truth, described=described))
 
     def _read(self, host: Host, family: str, paths: Sequence[StreamPath]) -> list[CounterReading]:
         table = _own(self.site.assignment.name)
@@ -253,18 +262,20 @@ class Reference(Raw):
             if "counter" in entry
         ]
 
-    def _rules(self, paths: Sequence[StreamPath], family: str, name: str) -> str:
+    def _rules(self, paths: Sequence[StreamPath], family: str, name: str, *, described: bool) -> str:
         table = f"{family} {_own(name)}"
         lines = [f"add table {table}", f"delete table {table}", f"add table {table}"]
         if family != "netdev":
             lines.append(f"add chain {table} forward {{ type filter hook forward priority 0; policy accept; }}")
         for path in paths:
-            lines += self._rules_of(path, table)
+            lines += self._rules_of(path, table, described=described)
         return "\n".join(lines) + "\n"
 
-    def _rules_of(self, path: StreamPath, table: str) -> list[str]:
+    def _rules_of(self, path: StreamPath, table: str, *, described: bool) -> list[str]:
         (ingress, egress), truth = inside_nics(path), self.options.on(path).truth
         counter, chain, match = _own(path.name), "forward", f"ip saddr {path.src_network} ip daddr {path.dst_ip}"
+        if described:  # with any headers: only test frames arrive at these NICs in this direction
+            match = ""
         lines = [f"add counter {table} {counter}"]
         if truth.at == "forward":
             match = f'iifname "{ingress.interface}" {match}'

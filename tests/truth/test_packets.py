@@ -118,11 +118,11 @@ def test_drops_appear_in_the_groups_of_the_flows_that_lost_frames(results, tmp_p
                 "field": field,
                 "values": str(value),
                 "sent_frames": sent[value],
-                "received_frames": sent[value] - missing[value],
+                "lost_frames": missing[value],
             }
             for value in sorted(missing)
         ]
-    keys = "field", "values", "sent_frames", "received_frames"
+    keys = "field", "values", "sent_frames", "lost_frames"
     assert [{key: group[key] for key in keys} for group in row["lossy_groups"]] == expected
 
 
