@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # COMMAND:PACKAGE of Debian. netbench/testbed/requirements.py and the plug-ins list the requirements of netbench.
 NEEDED = $(PYTHON) -m netbench.testbed.requirements
-TEST_TOOLS = capinfos:wireshark-common zstd:zstd dpkg-deb:dpkg chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
+TEST_TOOLS = capinfos:wireshark-common tshark:tshark zstd:zstd dpkg-deb:dpkg chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
     sshd:openssh-server busybox:busybox-static \
     grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso $(BPF_TOOLS)
 
