@@ -12,8 +12,9 @@ MAX_FLOWS = 1 << 20
 MAX_VARYING_FIELDS = 16
 _TAGS = ("Dot1Q", "Dot1AD")  # layers with a VLAN id
 _USUAL_VLAN = 1  # scapy's default
-# A literal of the notation: a number, text (an address), bytes, or a list of literals (TCP options, MPLS labels).
-FieldValue = int | str | bytes | tuple["FieldValue", ...]
+# A literal of the notation: a number, text (an address), bytes, or a list of literals (TCP options). None is the
+# computed value of a checksum.
+FieldValue = int | str | bytes | tuple["FieldValue", ...] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,8 @@ def literal(title: str, node: ast.expr, depth: int = 0) -> FieldValue:
             return value
         case ast.Constant(value=None) if depth > 1:  # the value of a TCP option without one
             return ()
+        case ast.Constant(value=None) if title == "UDP.chksum":  # as in scapy: computed
+            return None
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)) if not isinstance(value, bool):
             return -value
         case ast.List(elts=items) | ast.Tuple(elts=items):

@@ -27,7 +27,9 @@ class DescriptionError(KeyedError):
 
 def checked_value(title: str, field: FieldSpec, value: FieldValue) -> FieldValue:
     """Return a value of a field, addresses in their usual form; DescriptionError if the field cannot have it."""
-    if field.use == "computed" and not (title == "UDP.chksum" and value == 0):
+    if title == "UDP.chksum" and value in (0, None):
+        return value
+    if field.use == "computed":
         raise DescriptionError(title, "is computed; leave it out")
     match field.kind:
         case "MAC" | "IPv4" | "IPv6":

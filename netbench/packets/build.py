@@ -109,6 +109,13 @@ def smallest_frame(packet: Packet) -> int:
     return max(MIN_FRAME_SIZE, build.header_bytes + FCS_BYTES)
 
 
+def covered_payload(packet: Packet) -> str:
+    """Return the first checksum of a packet that covers its payload, as a field: `UDP.chksum`; empty if none does."""
+    build = _Build(sent_layers(packet, _ANY_ADDRESSES, {}), None)
+    covering = {one.at for one in build.checksums() if any(stop == _ALL_BYTES for _, stop in one.covers)}
+    return next((place.name for place in build.places() if place.at in covering and place.size == 2), "")
+
+
 def added_bytes(packet: Packet) -> int:
     """Return by how many bytes `expect` makes frames longer than they were sent; 0 without it."""
     sent = sent_layers(packet, _ANY_ADDRESSES, {})

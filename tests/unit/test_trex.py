@@ -15,12 +15,15 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import MissingError, UsageError
+from netbench.generators.frames import FrameBlock
 from netbench.generators.trex.trex import Trex, TrexSource
 from netbench.generators.trex.trex_package import BEGINS_LATER_S, no_client, own_name
 from netbench.generators.trex.trex_servers import TrexOptions
 from netbench.hosts.clock import wait_until
 from netbench.hosts.local import LocalHost
 from netbench.model.frame_size import FrameSize
+from netbench.model.packet import Packet
+from netbench.model.packet_description import parse_packet
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.packets.build import build_template
 from tests.unit.inputs import flow_ports, stream_traffic
@@ -98,6 +101,48 @@ def test_a_stream_is_the_frame_of_all_sources_numbered_by_the_field_engine(serve
     assert writes == [("number", 46, 0), ("at 34", 34, 0)]
     pairs = [struct.unpack("!HH", struct.pack("!I", word)) for word in variables["at 34"]["value_list"]]
     assert pairs == [tuple(pair) for pair in flow_ports(3, 7)]
+
+
+def described(text: str, **vary: object) -> Packet:
+    packet = parse_packet({"headers": text, **({"vary": vary} if vary else {})})
+    assert packet is not None
+    return packet
+
+
+def test_the_field_engine_writes_the_bytes_and_checksums_of_each_flow(server, open_source):
+    """Its lists in turn make the frames that every other source makes: as of FrameBlock."""
+    ports = {"IP.src": {"from": "198.18.1.1", "count": 6}, "Dot1Q.vlan": {"list": [5, 6, 7]}}
+    packet = described("Ether()/Dot1Q()/IP()/UDP()", **ports)
+    traffic = replace(TRAFFIC, packet=packet, frame_size=FrameSize.of(100))
+    open_source(server).prepare(traffic)
+    (stream,) = server.ports[0].streams.values()
+    variables, writes = instructions(stream)
+    block = FrameBlock(traffic, 12, build_template(traffic))
+    block.stamp(0, 12, 0)
+    for number in range(12):
+        frame = bytearray(b64decode(stream["packet"]["binary"]))
+        for name, at, _ in writes:
+            variable = variables[name]
+            value = number if name == "number" else variable["value_list"][number % len(variable["value_list"])]
+            frame[at : at + variable["size"]] = value.to_bytes(variable["size"], "big")
+        assert frame.hex() == bytes(block.buffer[number]).hex()
+
+
+@pytest.mark.parametrize(
+    ("text", "vary", "reason"),
+    [
+        ("Ether()/IP()/UDP()", {}, ""),
+        ("Ether()/IPv6()/UDP()", {}, "UDP.chksum: it covers the frame's number"),
+        ("Ether()/IP()/UDP()/VXLAN()/Ether()/IPv6()/UDP()", {}, "UDP:2.chksum: it covers"),
+        ("Ether()/IP()/TCP()", {}, "TCP.chksum: it covers"),
+        ("Ether()/IP()/UDP(chksum=None)", {}, "UDP.chksum: it covers"),
+        ("Ether()/IP()/UDP()", {"IP.src": {"from": "10.0.0.1", "count": 65_536}}, "IP.src: 65,536 flows; the field"),
+    ],
+)
+def test_packets_that_it_cannot_send_are_named_by_their_field(text, vary, reason):
+    found = Trex(TrexOptions(path="/opt/trex")).unsupported_part(described(text, **vary))
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
 
 
 def test_each_place_in_the_genome_of_a_mix_is_a_stream_that_begins_when_its_first_frame_is_due(server, open_source):

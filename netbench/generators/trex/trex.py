@@ -14,6 +14,7 @@ from netbench.generators.trex.trex_counts import FlowCounts
 from netbench.generators.trex.trex_package import (
     BEGINS_LATER_S,
     LARGEST_FRAME,
+    MOST_VALUES,
     PACKAGE,
     REMEDY,
     installed_client,
@@ -25,10 +26,11 @@ from netbench.generators.worker_source import no_netbench, wait_for_end
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.requirements import Facility
 from netbench.model.documents import plain
+from netbench.model.packet import Packet
 from netbench.model.received import OfSize, Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic, traffic_data
-from netbench.packets.build import build_template
+from netbench.packets.build import build_template, covered_payload
 from netbench.sinks.base import Incoming, Sink, SinkKind
 
 SINK_NAME = "TRex"
@@ -206,6 +208,14 @@ class Trex(Generator, SinkKind):
     def __init__(self, options: TrexOptions) -> None:
         self._options = options
         self._servers = TrexServers(options)
+
+    def unsupported_part(self, packet: Packet) -> str:
+        if field := covered_payload(packet):
+            return f"{field}: it covers the frame's number, and the field engine of TRex does not compensate for that"
+        if packet.flows > MOST_VALUES:
+            fields = ", ".join(str(varying.ref) for varying in packet.vary)
+            return f"{fields}: {packet.flows:,} flows; the field engine of TRex has room for {MOST_VALUES:,}"
+        return ""
 
     @property
     def largest_frame(self) -> int | None:

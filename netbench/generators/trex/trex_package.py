@@ -29,6 +29,7 @@ REMEDY = "pip install 'netbench[trex]', under a Python older than 3.12"
 # A server schedules its frames from the start request, whose processing takes up to 20 ms. Frames due by then would be
 # sent in one burst. The first frame is therefore due later.
 BEGINS_LATER_S = 0.05
+MOST_VALUES = 0xFFFF  # in all lists of the field engine together; a single list may have as many
 # Slots of the rings of a server that netbench starts; a slot has room for a frame and the packet socket's header
 # (TPACKET2_HDRLEN of linux/if_packet.h, rounded up).
 _SLOT_BYTES = 2048

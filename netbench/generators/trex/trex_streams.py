@@ -25,14 +25,13 @@ from lbr_trex_client.interactive.trex.stl.api import (
 
 from netbench.errors import UsageError
 from netbench.generators.trex.trex_counts import Groups
-from netbench.generators.trex.trex_package import BEGINS_LATER_S
+from netbench.generators.trex.trex_package import BEGINS_LATER_S, MOST_VALUES
 from netbench.model.frame_template import FrameTemplate
 from netbench.model.traffic import Traffic
 from netbench.model.units import l1_bits
 from netbench.packets.flow_values import FlowBytes, checksums_of, flow_bytes
 
 _NUMBERS = 1 << 32
-_MOST_VALUES = 0xFFFF  # in all lists of the field engine together; a single list may have as many
 _KEEP_DESTINATION = 1  # STLStreamDstMAC_PKT: the address in the template
 # Streams at full speed begin this much after each other, which keeps them in order.
 _APART_S = 1e-9
@@ -64,10 +63,10 @@ def streams_of(traffic: Traffic, template: FrameTemplate, groups: Groups) -> lis
         )
     varying = flow_bytes(template)
     places = template.flows * len(traffic.frame_size.genome) * max(1, len(varying.words_at) + len(varying.sums_at))
-    if template.flows > 1 and places > _MOST_VALUES:
+    if template.flows > 1 and places > MOST_VALUES:
         raise UsageError(
             f"generator trex: {template.flows:,} flows of frames whose sizes repeat after "
-            f"{len(traffic.frame_size.genome):,} take {places:,} places; its field engine has {_MOST_VALUES:,}; "
+            f"{len(traffic.frame_size.genome):,} take {places:,} places; its field engine has {MOST_VALUES:,}; "
             "let fewer fields vary, or send with another generator"
         )
     return [
