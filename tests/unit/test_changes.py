@@ -15,6 +15,7 @@ from netbench.linux.changes import (
     AddBridge,
     AddCgroup,
     AddDelay,
+    AddForwardingEntries,
     AddForwardingEntry,
     AddIngress,
     AddMacvtap,
@@ -76,6 +77,9 @@ EACH = {
     AddAddress("nb-a", "eth1", "198.18.1.1", 24): "ip -n nb-a address add 198.18.1.1/24 dev eth1",
     AddNeighbour(None, "eth1", "198.19.1.2", MAC): f"ip neigh replace 198.19.1.2 lladdr {MAC} dev eth1 nud permanent",
     AddForwardingEntry("nb-a", "eth1", MAC): f"bridge -n nb-a fdb replace {MAC} dev eth1 master static",
+    AddForwardingEntries("nb-a", "eth1", 0x02AA00000001, 2, 100, 7): (
+        "bridge -n nb-a fdb replace 02:aa:00:00:00:01 dev eth1 master static vlan 7  # and 99 more addresses, 2 apart"
+    ),
     AddForwardingEntry(None, "eth1", MAC): f"bridge fdb replace {MAC} dev eth1 master static",
     SetSysctl("nb-a", "net.ipv4.ip_forward", "1", old="0"): "ip netns exec nb-a sysctl -w net.ipv4.ip_forward=1",
     SetSysctl(None, "net.ipv4.ip_forward", "1", True): "sysctl -w net.ipv4.ip_forward=1",
