@@ -4,6 +4,7 @@ Headers are described in scapy's notation. Layers and fields have scapy's names.
 loaded on other hosts, too.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import lcm, prod
 from typing import NamedTuple
@@ -31,6 +32,22 @@ class Layer:
 
     name: str
     fields: tuple[tuple[str, FieldValue | AnyValue], ...] = ()
+
+    def value(self, field: str, default: FieldValue | AnyValue = None) -> FieldValue | AnyValue:
+        """Return the value of a field; `default` if the description leaves it out."""
+        return dict(self.fields).get(field, default)
+
+    def with_fields(self, **values: FieldValue | AnyValue) -> "Layer":
+        """Return the layer with other values of fields; new fields follow the existing ones."""
+        return Layer(self.name, tuple((dict(self.fields) | values).items()))
+
+    def with_defaults(self, **values: FieldValue | AnyValue) -> "Layer":
+        """Return the layer with these values of the fields that it leaves out."""
+        return Layer(self.name, tuple((values | dict(self.fields)).items()))
+
+
+Layers = tuple[Layer, ...]
+LayersChange = Callable[[Layers], Layers]
 
 
 class FieldRef(NamedTuple):

@@ -6,7 +6,7 @@ sum constant (RFC 7820, section 3.2).
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -28,6 +28,8 @@ from netbench.model.packet import (
     FieldRef,
     FieldValue,
     Layer,
+    Layers,
+    LayersChange,
     ListedValues,
     Packet,
     RandomValues,
@@ -36,7 +38,7 @@ from netbench.model.packet import (
     VaryingField,
 )
 from netbench.model.traffic import PKTGEN_MAGIC, Traffic
-from netbench.packets.headers import Addresses, Layers, arriving_layers, layer_ids, sent_layers
+from netbench.packets.headers import Addresses, arriving_layers, layer_ids, sent_layers
 
 _FLOW_PORTS = 1024, 65_535
 _ALL_BYTES = 1 << 16  # longer than any frame
@@ -69,7 +71,7 @@ def build_template(traffic: Traffic) -> FrameTemplate:
 
 def expected_headers(
     traffic: Traffic,
-    at_uut: Callable[[Layers], Layers] | None = None,
+    at_uut: LayersChange | None = None,
     own_fields: Mapping[FieldRef, FieldValue | AnyValue] | None = None,
 ) -> ExpectedHeaders:
     """Return what the sink should receive of a trial; `at_uut` returns what the UUT makes of sent layers.

@@ -5,14 +5,13 @@ innermost IP header of one is that of the other, whatever is around it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netbench.model.packet import ANY, AnyValue, FieldRef, FieldValue, Layer, Packet
+from netbench.model.packet import ANY, AnyValue, FieldRef, FieldValue, Layers, LayersChange, Packet
 from netbench.model.traffic import Traffic
 
-Layers = tuple[Layer, ...]
 _VXLAN_FLAGS = 0x08  # the VNI is valid (RFC 7348, section 5)
 _DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
 
@@ -51,7 +50,7 @@ class LayerId(NamedTuple):
     inside: int
 
 
-def layer_ids(layers: Sequence[Layer]) -> list[LayerId]:
+def layer_ids(layers: Layers) -> list[LayerId]:
     """Return the identities of all layers, in their order."""
     ids: list[LayerId] = []
     seen: Counter[str] = Counter()
@@ -84,11 +83,11 @@ def sent_layers(packet: Packet, addresses: Addresses, own_fields: Mapping[FieldR
             defaults["flags"] = _VXLAN_FLAGS
         if layer.name == "MPLS" and inner and inner[0].name == "MPLS":
             defaults["s"] = 0
-        layers.append(with_fields(layer, defaults | dict(layer.fields)))
+        layers.append(layer.with_defaults(**defaults))
     return tuple(layers)
 
 
-def arriving_layers(sent: Layers, packet: Packet, at_uut: Callable[[Layers], Layers] | None) -> Layers:
+def arriving_layers(sent: Layers, packet: Packet, at_uut: LayersChange | None) -> Layers:
     """Return the layers that should arrive at the sink.
 
     They are those that the UUT makes of the sent ones. If the user describes them (`expect`), fields that this
@@ -103,7 +102,7 @@ def arriving_layers(sent: Layers, packet: Packet, at_uut: Callable[[Layers], Lay
     arriving = []
     for number, (name, layer) in enumerate(zip(layer_ids(expect), expect, strict=True)):
         base = dict(known[name].fields) if name in known else _of_new_layer(expect, number)
-        arriving.append(with_fields(layer, base | dict(layer.fields)))
+        arriving.append(layer.with_defaults(**base))
     return tuple(arriving)
 
 
@@ -119,7 +118,7 @@ def _without_changed(forwarded: Layers, sent: Layers, packet: Packet) -> Layers:
     for name, layer in zip(layer_ids(forwarded), forwarded, strict=True):
         old = dict(before[name].fields) if name in before else {}
         changed = {field for field in names.get(name, ()) if dict(layer.fields).get(field) != old.get(field)}
-        found.append(with_fields(layer, dict(layer.fields) | dict.fromkeys(changed, ANY)))
+        found.append(layer.with_fields(**dict.fromkeys(changed, ANY)))
     return tuple(found)
 
 
@@ -141,8 +140,3 @@ def _of_new_layer(layers: Layers, number: int) -> dict[str, FieldValue | AnyValu
 def _ip_around(layers: Layers, number: int) -> str:
     """Return the name of the IP header around a layer; empty if there is none."""
     return next((outer.name for outer in reversed(layers[:number]) if outer.name in ("IP", "IPv6")), "")
-
-
-def with_fields(layer: Layer, fields: Mapping[str, FieldValue | AnyValue]) -> Layer:
-    """Return the layer with these fields only."""
-    return Layer(layer.name, tuple(fields.items()))

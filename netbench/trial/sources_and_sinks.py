@@ -9,6 +9,7 @@ from netbench.generators.base import Source
 from netbench.hosts.clock import Clock
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.frame_template import ExpectedHeaders
+from netbench.model.packet import LayersChange
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
 from netbench.model.received import Received
@@ -17,7 +18,6 @@ from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
 from netbench.packets.build import expected_headers
 from netbench.sinks.base import Incoming, shortage
 from netbench.trial.setup import ClockReader, Endpoints, TrialGuest, of_this_machine
-from netbench.uut.base import LayersChange
 
 # A start message can take longer than the measured round trip, so more time is reserved.
 _FAR_NS, _ROUND_TRIPS = 30_000_000, 4

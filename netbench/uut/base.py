@@ -15,14 +15,11 @@ from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import Requirement
 from netbench.model.fields import percent_text
-from netbench.model.packet import Layer, Packet
+from netbench.model.packet import LayersChange, Packet
 from netbench.model.paths import PREFIX, InterfaceRef, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.topology_specs import CpuShares
 from netbench.model.virtualisation import DurationEstimate, Supports, Virtualisation
-
-Layers = tuple[Layer, ...]
-LayersChange = Callable[[Layers], Layers]
 
 AT_ONCE = DurationEstimate()  # for UUTs that run already
 # Spanning tree may block a port for 50 s: until it has expired, listened and learned (IEEE 802.1D-1998, 8.10).

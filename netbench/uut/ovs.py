@@ -23,7 +23,7 @@ from netbench.hosts.pipes import Tail, end
 from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.proc import parse_process
 from netbench.linux.requirements import IN_NETNS, Feature, Probes, Requirement, Tool, require_on_host
-from netbench.model.packet import FieldRef, Packet
+from netbench.model.packet import FieldRef, LayersChange, Packet
 from netbench.model.packet_options import HeaderOptions, PacketOptions
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint
@@ -31,7 +31,6 @@ from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut.base import (
     PROBE_LIMIT_S,
     Assignment,
-    LayersChange,
     Reading,
     Ready,
     Site,

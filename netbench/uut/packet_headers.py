@@ -10,6 +10,7 @@ from netbench.model.packet import (
     FieldRef,
     FieldValue,
     Layer,
+    Layers,
     ListedValues,
     Packet,
     RandomValues,
@@ -19,7 +20,6 @@ from netbench.model.packet import (
 from netbench.model.packet_options import Encapsulation, PacketOptions
 from netbench.model.paths import StreamPath
 
-Layers = tuple[Layer, ...]
 Address = IPv4Address | IPv6Address
 AnyField = FieldValue | AnyValue
 
@@ -40,16 +40,6 @@ NAT_FIELDS = {"source": "src", "destination": "dst"}
 _NOT_FORWARDED = tuple(map(ip_network, ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "::/127", "fe80::/10", "ff00::/8")))
 
 
-def field_of(layer: Layer, name: str, default: AnyField | None = None) -> AnyField | None:
-    """Return the value of a field; `default` if the description leaves it out."""
-    return dict(layer.fields).get(name, default)
-
-
-def with_fields(layer: Layer, **values: AnyField) -> Layer:
-    """Return the layer with other values of fields; new fields follow the existing ones."""
-    return Layer(layer.name, tuple((dict(layer.fields) | values).items()))
-
-
 def without_fields(layer: Layer, *names: str) -> Layer:
     """Return the layer without fields, which thereby have the values that follow from other headers."""
     return Layer(layer.name, tuple((name, value) for name, value in layer.fields if name not in names))
@@ -67,7 +57,7 @@ def values_of_field(packet: Packet, ref: FieldRef) -> Iterator[FieldValue]:
             yield from _some_of(field.values)
             return
     same = [layer for layer in packet.layers if layer.name == ref.layer]
-    value = field_of(same[ref.occurrence - 1], ref.field) if len(same) >= ref.occurrence else None
+    value = same[ref.occurrence - 1].value(ref.field) if len(same) >= ref.occurrence else None
     if value is not None and not isinstance(value, AnyValue):
         yield value
 
@@ -108,7 +98,7 @@ def encapsulated_at(layers: Sequence[Layer], kind: Encapsulation) -> int | None:
         return None
     if port := TUNNEL_PORTS.get(kind):
         outer = layers[at - 1]
-        return at if outer.name == "UDP" and field_of(outer, "dport", port) == port else None
+        return at if outer.name == "UDP" and outer.value("dport", port) == port else None
     return at
 
 
@@ -203,21 +193,21 @@ def routed(layers: Layers, path: StreamPath) -> Layers:
     assert path.egress
     ether, header, *rest = layers
     hops = ROUTED[header.name]
-    left = field_of(header, hops, _USUAL_HOPS)
-    changed = with_fields(header, **{hops: left - 1 if isinstance(left, int) else ANY})
-    return (with_fields(ether, src=path.egress.mac, dst=path.sink.mac), changed, *rest)
+    left = header.value(hops, _USUAL_HOPS)
+    changed = header.with_fields(**{hops: left - 1 if isinstance(left, int) else ANY})
+    return (ether.with_fields(src=path.egress.mac, dst=path.sink.mac), changed, *rest)
 
 
 def translated(layers: Layers, nat: Literal["source", "destination"]) -> Layers:
     """Return the headers with a translated address; ANY where the address is left out."""
     ether, header, *rest = layers
     before, after = map(ip_network, NAT_NETWORKS[nat])
-    field, value = NAT_FIELDS[nat], field_of(header, NAT_FIELDS[nat])
+    field, value = NAT_FIELDS[nat], header.value(NAT_FIELDS[nat])
     address = _address("IP", value) if isinstance(value, int | str) else None
     if address is None:
-        return (ether, with_fields(header, **{field: ANY}), *rest)
+        return (ether, header.with_fields(**{field: ANY}), *rest)
     host = int(address) - int(before.network_address)
-    return (ether, with_fields(header, **{field: str(after.network_address + host)}), *rest)
+    return (ether, header.with_fields(**{field: str(after.network_address + host)}), *rest)
 
 
 def decapsulated(layers: Layers, kind: Encapsulation) -> Layers:
@@ -233,8 +223,8 @@ def decapsulated(layers: Layers, kind: Encapsulation) -> Layers:
 def retagged(layers: Layers, tags: Mapping[int, int]) -> Layers:
     """Return the headers with another VLAN in the outermost tag; `tags` has the new VLAN of each."""
     ether, tag, *rest = layers
-    vlan = field_of(tag, "vlan", 1)
-    return (ether, with_fields(tag, vlan=tags.get(vlan, ANY) if isinstance(vlan, int) else ANY), *rest)
+    vlan = tag.value("vlan", 1)
+    return (ether, tag.with_fields(vlan=tags.get(vlan, ANY) if isinstance(vlan, int) else ANY), *rest)
 
 
 def encapsulated(layers: Layers, options: PacketOptions, path: StreamPath) -> Layers:

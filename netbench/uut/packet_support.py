@@ -7,11 +7,10 @@ from netbench.hosts.base import Host, exists, fault_in
 from netbench.linux.changes import AddBridge, AddRule, AddTable, AddTunnel, AddVlanInterface
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import IN_NETNS, ON_VETH, Feature, Probes
-from netbench.model.packet import FieldRef, Layer, Packet
+from netbench.model.packet import FieldRef, Layer, Layers, Packet
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.uut.packet_headers import (
     PLAIN,
-    Layers,
     decapsulated,
     encapsulated,
     encapsulated_at,

@@ -30,7 +30,6 @@ from netbench.uut.packet_headers import (
     ROUTED,
     decapsulated,
     encapsulated_at,
-    field_of,
 )
 from netbench.uut.packet_interfaces import FORWARD_TABLE, PacketHandling, entries_of, exit_of, nics_inside
 
@@ -72,7 +71,7 @@ def _choose_destination(handling: PacketHandling) -> bool:
         return True
     for packet in handling.packets:
         layers = routed_layers(packet, handling.options)
-        given = len(layers) > 1 and field_of(layers[1], "dst") is not None
+        given = len(layers) > 1 and layers[1].value("dst") is not None
         if given or any(field.ref.layer in ROUTED and field.ref.field == "dst" for field in packet.vary):
             return True
     return False

@@ -19,6 +19,7 @@ from netbench.model.packet import (
     ANY,
     FieldRef,
     Layer,
+    Layers,
     ListedValues,
     Packet,
     RandomValues,
@@ -28,7 +29,7 @@ from netbench.model.packet import (
 )
 from netbench.packets.build import build_template, expected_headers, scapy_classes, smallest_frame
 from netbench.packets.flow_values import values_of
-from netbench.packets.headers import Addresses, Layers, sent_layers, with_fields
+from netbench.packets.headers import Addresses, sent_layers
 from tests.unit.inputs import stream_traffic
 
 MAGIC = bytes.fromhex("be9be955")
@@ -186,7 +187,7 @@ def test_combinations_beyond_the_limit_start_again():
 
 def routed(of: Layers) -> Layers:
     changes: Any = {"Ether": {"src": "02:00:00:00:00:03", "dst": "02:00:00:00:00:04"}, "IP": {"ttl": 63}}
-    return tuple(with_fields(layer, dict(layer.fields) | changes.get(layer.name, {})) for layer in of)
+    return tuple(layer.with_fields(**changes.get(layer.name, {})) for layer in of)
 
 
 PLAIN = "Ether", "IP", "UDP"
