@@ -330,6 +330,7 @@ from netbench.model.packet import Layer, Packet
 from netbench.model.stream_paths import stream_paths
 from netbench.uut.base import Assignment, Site
 from netbench.uut.packet_support import PACKET_FEATURES
+from netbench.uut.raw import Raw, RawOptions
 from tests.unit.inputs import topology
 
 journal = Journal.create("nbt-kept")
