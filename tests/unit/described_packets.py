@@ -141,7 +141,7 @@ PACKETS = {
         Packet("qinq", layers("Ether", ("Dot1AD", {"vlan": 200}), ("Dot1Q", {"vlan": 100}), "IP", "UDP")),
         Packet("mpls", layers("Ether", ("MPLS", {"label": 7}), ("MPLS", {"label": 16}), "IP", "UDP")),
         Packet("gre", layers("Ether", "IP", "GRE", "IP", "UDP"), (vary("IP", "src", SOURCES, 2),)),
-        Packet("vxlan", layers("Ether", "IP", "UDP", ("VXLAN", {"vni": 42}), "Ether", "IP", "UDP")),
+        Packet("vxlan", layers("Ether", "IP", "UDP", ("VXLAN", {"vni": 42, "flags": 8}), "Ether", "IP", "UDP")),
         Packet("geneve", layers("Ether", "IP", "UDP", ("GENEVE", {"vni": 42}), "Ether", "IPv6", "UDP")),
         Packet("gtp", layers("Ether", "IP", "UDP", ("GTP_U_Header", {"teid": 7}), "IP", "UDP")),
         Packet(
