@@ -68,7 +68,7 @@ class HeaderOptions(BaseModel):
 
 
 class PacketOptions(HeaderOptions):
-    """What a kernel does to the headers of packets, besides forwarding them: as HeaderOptions, and NAT.
+    """What a kernel does to the headers of packets, in addition to forwarding them: as HeaderOptions, and NAT.
 
     `nat` translates addresses one to one: `source` replaces 198.18.x.y by 10.18.x.y and `destination` replaces
     198.19.x.y by 10.19.x.y.

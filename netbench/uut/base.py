@@ -40,7 +40,7 @@ class Assignment:
     """The task of a UUT: its name, the streams it forwards, and its CPU shares.
 
     A neighbour may have no paths: then `host` is the name of its host. `run_id` names this run of netbench. `packets`
-    are the described packets that it forwards, besides the plain one.
+    are the described packets that it forwards, in addition to the plain one.
     """
 
     name: str = "NAME"

@@ -156,5 +156,5 @@ def test_tshark_finds_no_wrong_checksum(results, tmp_path):
     for capture in (results / "captures").glob("trial-*"):
         argv = [tshark, "-n", "-r", str(capture), "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]
         bad = 'ip.checksum.status == "Bad" or udp.checksum.status == "Bad" or _ws.malformed'
-        said = subprocess.run([*argv, "-Y", bad], capture_output=True, text=True, check=True)
-        assert said.stdout == "", capture
+        found = subprocess.run([*argv, "-Y", bad], capture_output=True, text=True, check=True)
+        assert found.stdout == "", capture
