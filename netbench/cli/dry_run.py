@@ -12,6 +12,7 @@ from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Stamps, Traffic
 from netbench.model.trial import TrialSpec
+from netbench.packets.build import expected_headers
 from netbench.plan.warm_up import MOST
 from netbench.plan.warnings import unsupported_packets
 from netbench.report.formats import count
@@ -24,6 +25,8 @@ from netbench.testbed.virtual_machines import planned_vm
 from netbench.trial.setup import Endpoints
 from netbench.trial.sources_and_sinks import Recording
 from netbench.vmm.base import guest_directory
+
+_NO_MAC = "00:00:00:00:00:00"  # of a port, whose address is read once the testbed is up
 
 
 def describe(request: CampaignRequest) -> Iterator[str]:
@@ -80,7 +83,9 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     yield "# sinks, in each trial; the ring (-B, KiB) grows with the rate"
     recording = Recording.as_wanted(profile, Path("captures"))
     for path, (_, cpus) in pins:
-        first = recording.incoming(path, _first_traffic(path, profile), Stamps(), "NNNNNN")
+        traffic = _first_traffic(path, profile)
+        headers = None if traffic.packet is None else expected_headers(traffic)
+        first = recording.incoming(path, traffic, Stamps(), "NNNNNN", headers=headers)
         for command in sink.commands(path.sink.interface, cpus, first):
             yield f"  {_inside(path.sink)}{command}"
 
@@ -192,8 +197,8 @@ def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:
     frame_size = profile.all_frame_sizes[0]
     return Traffic(
         stream=path.name,
-        src_mac=path.source.mac,
-        dst_mac="",
+        src_mac=path.source.mac or _NO_MAC,
+        dst_mac=path.sink.mac or _NO_MAC,
         src_ip=path.src_ip,
         dst_ip=path.dst_ip,
         frame_size=frame_size,

@@ -31,6 +31,18 @@ def refuse_packets(profile: Profile, paths: Sequence[StreamPath]) -> None:
         _refuse_sizes(sent, paths)
 
 
+def refuse_longer(profile: Profile, uut: str, added: int, paths: Sequence[StreamPath]) -> None:
+    """UsageError if a UUT adds so many bytes that frames do not fit into the links behind it."""
+    longest = max(size.largest_bytes for size in profile.frame_sizes)
+    for path in paths:
+        if added and longest + added > largest_frame(path.mtu):
+            raise UsageError(
+                f"profile {profile.name}: frames of {longest} bytes: UUT {uut} adds {added} bytes (`originate`), and "
+                f"the links of stream {path.name} take at most {largest_frame(path.mtu)} (MTU {path.mtu}): give them "
+                f"a larger `mtu`, or send frames of at most {largest_frame(path.mtu) - added} bytes"
+            )
+
+
 def _sent_packets(profile: Profile, paths: Sequence[StreamPath]) -> Iterator[_SentPacket]:
     """Yield the packets of the profile, and those of streams."""
     for name, packet in profile.packets.items():

@@ -19,7 +19,7 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
-from netbench.testbed.packet_checks import refuse_packets
+from netbench.testbed.packet_checks import refuse_longer, refuse_packets
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
@@ -142,6 +142,8 @@ def resolve(
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
     refuse_packets(profile, tuple(stream_paths(topology)))
+    for name, beside in guests.items():
+        refuse_longer(profile, name, beside[VICTIM].make().added_bytes, beside[VICTIM].assignment.paths)
     return Resolved(topology, profile, guests, activities, unsupported=unsupported_packets(profile, guests))
 
 

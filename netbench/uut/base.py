@@ -180,6 +180,11 @@ class UnitUnderTest:
         """Return why this UUT cannot forward a packet on these paths, with layer and field; empty if it can."""
         return ""
 
+    @property
+    def added_bytes(self) -> int:
+        """By how many bytes it makes frames longer, as far as that is known before the start."""
+        return 0
+
     def plan(self, assignment: Assignment) -> UutPlan:
         """Return the steps of provisioning it, in order, and its requirements."""
         return UutPlan()

@@ -104,6 +104,10 @@ class Guest(UnitUnderTest):
         how = self._vmm.options.forward
         return unsupported_reason(packet, paths, how, self._handling((packet,)), all_ours=True)
 
+    @property
+    def added_bytes(self) -> int:
+        return self._vmm.options.added_bytes
+
     def plan(self, assignment: Assignment) -> UutPlan:
         vmm, paths = self._vmm, assignment.paths
         spec = self._spec(assignment)

@@ -139,6 +139,10 @@ class Ovs(UnitUnderTest):
             return "IP.dst: the tunnel has one address, so the outer destination must not vary"
         return ""
 
+    @property
+    def added_bytes(self) -> int:
+        return self._options.added_bytes
+
     def plan(self, assignment: Assignment) -> UutPlan:
         return UutPlan(
             steps=(*assignment.cgroup_changes, *self._changes(assignment), *self._commands(assignment)),

@@ -35,6 +35,7 @@ NAT_NETWORKS = {
     "source": ("198.18.0.0/16", "10.18.0.0/16"),
     "destination": ("198.19.0.0/16", "10.19.0.0/16"),
 }
+_LINK_LOCAL = 0x0180C2000000  # and up to …0f: IEEE 802.1Q, table 8-1
 NAT_FIELDS = {"source": "src", "destination": "dst"}
 # 1 in these ranges is a loopback address, that of no interface, or one of several (RFC 6890).
 _NOT_FORWARDED = tuple(map(ip_network, ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "::/127", "fe80::/10", "ff00::/8")))
@@ -129,6 +130,38 @@ def unroutable_reason(packet: Packet, layers: Layers) -> str:
             if address and any(address in network for network in _NOT_FORWARDED):
                 return f"{header.name}.{field}: a router does not forward packets with the address {address}"
     return ""
+
+
+def own_address_reason(packet: Packet, layers: Layers, paths: Sequence[StreamPath]) -> str:
+    """Return which destination of a routed packet is an address of the router itself, and so not forwarded; or empty.
+
+    `layers` are those of the packet from the routed Ethernet header on.
+    """
+    header = layers[1].name
+    own = {"IP": ("ingress_ip", "egress_ip"), "IPv6": ("ingress_ip6", "egress_ip6")}[header]
+    addresses = {ip_address(getattr(path, name)) for path in paths for name in own}
+    ref = _ref(packet, len(packet.layers) - len(layers) + 1, "dst")
+    for value in values_of_field(packet, ref):
+        if (address := _address(header, value)) in addresses:
+            return f"{ref}: {address} is the UUT's own address, and it forwards no such packets; choose another"
+    return ""
+
+
+def unbridgeable_reason(packet: Packet) -> str:
+    """Return why a bridge drops a packet for its MAC addresses (IEEE 802.1Q, 8.6.3 and 8.8); empty if it does not."""
+    for first, step, count in address_runs(packet, FieldRef("Ether", "src")):
+        for mac in (first, first + step * (count - 1)):
+            if mac >> 40 & 1 or not mac:
+                return f"Ether.src: a bridge drops frames from {_mac_text(mac)}; choose the address of one station"
+    for first, step, count in address_runs(packet, FieldRef("Ether", "dst")):
+        for mac in (first, first + step * (count - 1)):
+            if mac >> 4 == _LINK_LOCAL >> 4:
+                return f"Ether.dst: a bridge does not forward frames to {_mac_text(mac)}; choose another address"
+    return ""
+
+
+def _mac_text(mac: int) -> str:
+    return mac.to_bytes(6, "big").hex(":")
 
 
 def _ref(packet: Packet, position: int, field: str) -> FieldRef:

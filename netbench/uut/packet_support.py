@@ -15,8 +15,10 @@ from netbench.uut.packet_headers import (
     encapsulated,
     encapsulated_at,
     is_chosen,
+    own_address_reason,
     routed,
     translated,
+    unbridgeable_reason,
     unfiltered_reason,
     unroutable_reason,
     unterminated_reason,
@@ -149,13 +151,15 @@ def unsupported_reason(
     takes_own = how in ROUTING or (terminates and handling.ends_tunnels)
     if takes_own and is_chosen(packet, FieldRef("Ether", "dst")):
         return "Ether.dst: the UUT accepts only frames to its own address; leave the field out"
+    if how == "bridge" and not terminates and (reason := unbridgeable_reason(packet)):
+        return reason
     if how not in ROUTING:
         without = (
             terminates and options.terminate == "gre" and not any(layer.name == "Ether" for layer in packet.layers[1:])
         )
         return "GRE: a bridge forwards only frames, and the packet has no Ether inside" if without else ""
     layers = routed_layers(packet, options)
-    if reason := unroutable_reason(packet, layers):
+    if reason := unroutable_reason(packet, layers) or own_address_reason(packet, layers, paths):
         return reason
     if layers[1].name == "IPv6" and not all_ours and any(nics_inside(path)[0].netns is None for path in paths):
         return "IPv6: routing it would change all interfaces of the machine; give the UUT's host the kind netns"

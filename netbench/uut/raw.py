@@ -135,6 +135,10 @@ class Raw(UnitUnderTest):
         how = self.options.forward
         return unsupported_reason(packet, paths, how, self._handling((packet,)), all_ours=False)
 
+    @property
+    def added_bytes(self) -> int:
+        return self.options.added_bytes
+
     def plan(self, assignment: Assignment) -> UutPlan:
         how, handling = self.options.forward, self._handling(assignment.packets)
         return UutPlan(
