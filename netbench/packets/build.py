@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from netbench.errors import UsageError
-from netbench.model.frame_size import FCS_BYTES, MIN_FRAME_SIZE
+from netbench.model.frame_size import FCS_BYTES, MIN_FRAME_SIZE, FrameSize
 from netbench.model.frame_template import (
     COMPLEMENT_BYTES,
     MOST_HEADER_BYTES,
@@ -66,7 +66,7 @@ def build_template(traffic: Traffic) -> FrameTemplate:
     """Return the frames of a trial as they are sent; UsageError if a size has no room for the headers."""
     packet = packet_of(traffic)
     sent = sent_layers(packet, Addresses.of(traffic), {})
-    return _Build(sent, traffic).template(packet, sent, traffic.seed)
+    return _Build(sent, traffic.frame_size).template(packet, sent, traffic.seed)
 
 
 def expected_headers(
@@ -82,8 +82,8 @@ def expected_headers(
     packet = packet_of(traffic)
     sent = sent_layers(packet, Addresses.of(traffic), own_fields or {})
     arriving = arriving_layers(sent, packet, at_uut)
-    sent_build = _Build(sent, traffic)
-    build = _Build(arriving, traffic, sent_build)
+    sent_build = _Build(sent, traffic.frame_size)
+    build = _Build(arriving, traffic.frame_size, sent_build)
     template = build.template(packet, sent, traffic.seed)
     free = [place for place, value in build.written() if value is ANY]
     ranges = [(place.at, place.at + place.size) for place in free]
@@ -124,6 +124,16 @@ def added_bytes(packet: Packet) -> int:
     return _Build(arriving_layers(sent, packet, None), None, _Build(sent, None)).longer
 
 
+def check_varying_fields(packet: Packet, size: FrameSize) -> None:
+    """Raise UsageError if more varies in frames of this size than sources can write, or sinks compare."""
+    from netbench.packets.flow_values import check_layout  # noqa: PLC0415 - loads numpy
+
+    sent = sent_layers(packet, _ANY_ADDRESSES, {})
+    build = _Build(sent, size)
+    for one in (build, _Build(arriving_layers(sent, packet, None), size, build)):
+        check_layout(one.template(packet, sent, 1))
+
+
 _ANY_ADDRESSES = Addresses(
     "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.2", "198.19.0.2", "2001:2::2", "2001:2::3"
 )
@@ -142,9 +152,9 @@ class _Placed(NamedTuple):
 class _Build:
     """One packet of scapy, for frames of every size of a trial."""
 
-    def __init__(self, layers: Layers, traffic: Traffic | None, sent: "_Build | None" = None) -> None:
+    def __init__(self, layers: Layers, frame_size: FrameSize | None, sent: "_Build | None" = None) -> None:
         """`sent` is the packet of which this one is what arrives: both have the same payload."""
-        self._layers, self._traffic = layers, traffic
+        self._layers, self._frame_size = layers, frame_size
         self._packet = _scapy_packet(layers)
         self._placed = list(_placed(self._packet, layers))
         last = self._placed[-1]
@@ -160,8 +170,8 @@ class _Build:
 
     def template(self, packet: Packet, sent: Layers, seed: int) -> FrameTemplate:
         """Return the frames of all sizes and what varies in them; `sent` are the layers that `vary` refers to."""
-        assert self._traffic is not None
-        frames = {size: self._frame(size) for size in self._traffic.frame_size.sizes}
+        assert self._frame_size is not None
+        frames = {size: self._frame(size) for size in self._frame_size.sizes}
         varying = tuple(self._varying(packet, sent, seed))
         halves = [(place.at, place.at + place.size) for one in varying if (place := one.place) is not None]
         return FrameTemplate(

@@ -9,7 +9,7 @@ from netbench.model.frame_size import FrameSize, largest_frame
 from netbench.model.packet import Packet
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
-from netbench.packets.build import added_bytes, smallest_frame
+from netbench.packets.build import added_bytes, check_varying_fields, smallest_frame
 
 
 class _SentPacket(NamedTuple):
@@ -29,6 +29,7 @@ def refuse_packets(profile: Profile, paths: Sequence[StreamPath]) -> None:
         _refuse_generator(sent, profile)
         _refuse_sink(sent, profile)
         _refuse_sizes(sent, paths)
+        _refuse_varying(sent)
 
 
 def _sent_packets(profile: Profile, paths: Sequence[StreamPath]) -> Iterator[_SentPacket]:
@@ -77,3 +78,13 @@ def _refuse_sizes(sent: _SentPacket, paths: Sequence[StreamPath]) -> None:
                     f"stream {path.name}, whose links take at most {largest_frame(path.mtu)} (MTU {path.mtu}): give "
                     f"them a larger `mtu`, or send frames of at most {largest_frame(path.mtu) - added} bytes"
                 )
+
+
+def _refuse_varying(sent: _SentPacket) -> None:
+    if not sent.packet.vary:
+        return
+    for size in sent.sizes:
+        try:
+            check_varying_fields(sent.packet, size)
+        except UsageError as error:
+            raise UsageError(f"{sent.where}: vary: {error}") from error
