@@ -242,6 +242,24 @@ def test_offsets_of_missing_and_additional_tags_are_looked_at():
     assert (headers.template.payload_at, headers.also_at, headers.longer) == (42, (46, 38), -4)
 
 
+@pytest.mark.parametrize(
+    ("names", "payload_at", "without_tunnel"),
+    [
+        ("Ether/Dot1Q/IP/UDP", 46, ()),
+        ("Ether/IP/UDP/VXLAN/Ether/Dot1Q/IP/UDP", 96, (46,)),
+        ("Ether/MPLS/MPLS/IPv6/UDP", 70, (62,)),
+        ("Ether/IP/GRE/IP/UDP", 66, (42,)),
+        ("Ether/IP/UDP/GTP_U_Header/IP/TCP", 90, (54,)),
+        ("Ether/IPv6/IP/GRE/Ether/IP/UDP", 120, (80, 42)),
+    ],
+)
+def test_offsets_of_frames_without_their_tunnel_are_looked_at(names, payload_at, without_tunnel):
+    packet = Packet("p", layers(*names.split("/")))
+    headers = expected_headers(stream_traffic(packet=packet, frame_size=FrameSize.of(200)))
+    assert headers.template.payload_at == payload_at
+    assert headers.also_at == (payload_at + 4, payload_at - 4, *without_tunnel)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_words_and_checksums_of_all_fields_together(count):
     """Each subset of varying fields, at all offsets: neighbours share words of four bytes."""
