@@ -178,7 +178,7 @@ class _Build:
         varying = tuple(self._varying(packet, sent, seed))
         halves = [(place.at, place.at + place.size) for one in varying if (place := one.place) is not None]
         return FrameTemplate(
-            frames=self._first_flow(frames, varying),
+            frames=self._first_flow(frames, packet, sent, varying),
             payload_at=self.payload_at,
             flows=packet.flows,
             complement_at=self.complement_at,
@@ -270,25 +270,26 @@ class _Build:
                 field_seed(seed, number),
             )
 
-    def _first_flow(self, frames: Mapping[int, bytes], varying: Sequence[VaryingPlace]) -> dict[int, bytes]:
+    def _first_flow(
+        self, frames: Mapping[int, bytes], packet: Packet, sent: Layers, varying: Sequence[VaryingPlace]
+    ) -> dict[int, bytes]:
         """Return the frames with the values of flow 0 in the fields that vary."""
         from netbench.packets.flow_values import values_of  # noqa: PLC0415 - loads numpy
 
-        values = {
-            one.name: _high_bits(one.values) | int(values_of(one.values, one.seed)[0]) for one in varying if one.place
-        }
-        if not values:
+        present = [(field.ref, one) for field, one in zip(packet.vary, varying, strict=True) if one.place is not None]
+        if not present:
             return dict(frames)
-        packet = self._packet
+        usual = self._packet
         self._packet = _scapy_packet(self._layers)
-        for placed in _placed(self._packet, self._layers):
-            prefix = str(FieldRef(placed.name, "", placed.occurrence))
-            for name in [name for name in values if name.startswith(prefix)]:
-                _set_number(placed.layer, name.removeprefix(prefix), values[name])
+        ids = layer_ids(sent)
+        here = dict(zip(layer_ids(self._layers), _placed(self._packet, self._layers), strict=True))
+        for ref, one in present:
+            value = _high_bits(one.values) | int(values_of(one.values, one.seed)[0])
+            _set_number(here[ids[_index(sent, ref)]].layer, ref.field, value)
         try:
             return {size: self._frame(size) for size in frames}
         finally:
-            self._packet = packet
+            self._packet = usual
 
 
 def field_seed(seed: int, number: int) -> int:

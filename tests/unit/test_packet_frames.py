@@ -227,6 +227,33 @@ def test_a_sink_expects_what_the_uut_and_the_description_make_of_the_frames(name
     assert [varying.name for varying in headers.varying] == ["UDP.sport"]
 
 
+TAG, OUTER = layers("Dot1Q", Dot1Q__vlan=300), layers(*PLAIN, "VXLAN", IP__src="192.0.2.1", UDP__dport=4789)
+# The sent headers, the field that varies, what the UUT does, and values of the first frame at the sink.
+ADDED_AND_REMOVED = {
+    "a tag is added": (
+        ("Ether", "Dot1Q", "IP", "UDP"),
+        "Dot1Q.vlan",
+        lambda of: (of[0], *TAG, *of[1:]),
+        {"Dot1Q.vlan": 300, "Dot1Q:2.vlan": 5},
+    ),
+    "a tunnel is added": (PLAIN, "IP.src", lambda of: (*OUTER, *of), {"IP.src": 0xC0000201, "IP:2.src": 5}),
+    "a tunnel is removed": ((*PLAIN, "VXLAN", *PLAIN), "IP:2.src", lambda of: of[4:], {"IP.src": 5}),
+    "the header that varies is removed": ((*PLAIN, "VXLAN", *PLAIN), "IP.src", lambda of: of[4:], {"IP.src": 0xC6120001}),
+}
+
+
+@pytest.mark.parametrize("name", ADDED_AND_REMOVED)
+def test_the_first_frame_at_the_sink_varies_in_the_layer_that_is_sent_so(name):
+    names, field, at_uut, values = ADDED_AND_REMOVED[name]
+    packet = Packet("p", layers(*names), (vary(field, SteppedValues(5, 1, 20)),))
+    headers = expected_headers(stream_traffic(packet=packet, frame_size=FrameSize.of(200)), at_uut)
+    frame, places = headers.template.frames[200], {place.name: place for place in headers.compared}
+    for name_of, value in values.items():
+        place = places[name_of]
+        word = int.from_bytes(frame[place.at : place.at + place.size]) & place.mask
+        assert word >> place.shift == value, name_of
+
+
 def test_fields_of_any_value_and_the_checksums_over_them_are_not_compared():
     packet = Packet("p", layers("Ether", "IPv6", "UDP"), expect=layers("Ether", "IPv6", "UDP", IPv6__src=ANY))
     headers = expected_headers(stream_traffic(packet=packet, frame_size=FrameSize.of(100)))
