@@ -10,6 +10,9 @@ from netbench.model.packet import Packet
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
 from netbench.packets.build import added_bytes, check_varying_fields, smallest_frame
+from netbench.uut.base import UnitUnderTest
+
+_TAG_BYTES = 4
 
 
 class _SentPacket(NamedTuple):
@@ -30,6 +33,31 @@ def refuse_packets(profile: Profile, paths: Sequence[StreamPath]) -> None:
         _refuse_sink(sent, profile)
         _refuse_sizes(sent, paths)
         _refuse_varying(sent)
+
+
+def too_long_frames(profile: Profile, uut: UnitUnderTest, paths: Sequence[StreamPath]) -> dict[str, str]:
+    """Return why links cannot carry frames that a UUT makes longer, by size and packet (`1518 vxlan`).
+
+    Linux sends frames with a VLAN tag that are 4 bytes longer than the MTU permits. UsageError for frames of a stream's
+    own packet.
+    """
+    reasons = {}
+    for path in paths:
+        most = largest_frame(path.mtu)
+        sizes = profile.frame_sizes if path.packet else profile.all_frame_sizes
+        for size in sizes:
+            packet = path.packet or profile.packets.get(size.packet)
+            added = uut.added_bytes(packet, path) if packet else 0
+            if added <= _TAG_BYTES or size.largest_bytes + added <= most:
+                continue
+            reason = (
+                f"the UUT makes its frames {added} bytes longer, and the links of stream {path.name} take at most {most} "
+                f"bytes (MTU {path.mtu}): give them a larger `mtu`, or send frames of at most {most - added} bytes"
+            )
+            if path.packet:
+                raise UsageError(f"stream {path.name}: frames of {size.largest_bytes} bytes: {reason}")
+            reasons[str(size)] = reason
+    return reasons
 
 
 def _sent_packets(profile: Profile, paths: Sequence[StreamPath]) -> Iterator[_SentPacket]:

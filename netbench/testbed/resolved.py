@@ -19,7 +19,7 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
-from netbench.testbed.packet_checks import refuse_packets
+from netbench.testbed.packet_checks import refuse_packets, too_long_frames
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
@@ -56,7 +56,7 @@ class Resolved:
     `guests` are those of each UUT, by name. `activities` are those of each neighbour that runs in any scenario.
     `part_of` is the resolution for all UUTs of a campaign, if this one is for some of them. `lacking` is what this
     host lacks for each UUT that is not measured for that reason, by name. `unsupported` has the reasons why a UUT
-    cannot forward a packet, by UUT and name of the packet ("" is the plain one).
+    cannot forward a packet, by UUT and name of the packet ("" is the plain one), or size and packet: `1518 vxlan`.
     """
 
     topology: Topology
@@ -142,7 +142,12 @@ def resolve(
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
     refuse_packets(profile, tuple(stream_paths(topology)))
-    return Resolved(topology, profile, guests, activities, unsupported=unsupported_packets(profile, guests))
+    unsupported = unsupported_packets(profile, guests)
+    for uut, beside in guests.items():
+        made, paths = beside[VICTIM].make(), beside[VICTIM].assignment.paths
+        if too_long := too_long_frames(profile, made, paths):
+            unsupported[uut] = too_long | unsupported.get(uut, {})
+    return Resolved(topology, profile, guests, activities, unsupported=unsupported)
 
 
 def unsupported_packets(profile: Profile, guests: Mapping[str, Guests]) -> dict[str, dict[str, str]]:

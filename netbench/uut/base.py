@@ -180,6 +180,10 @@ class UnitUnderTest:
         """Return why this UUT cannot forward a packet on these paths, with layer and field; empty if it can."""
         return ""
 
+    def added_bytes(self, packet: Packet, path: StreamPath) -> int:
+        """Return by how many bytes this UUT makes frames of a packet longer; negative: shorter."""
+        return 0
+
     def plan(self, assignment: Assignment) -> UutPlan:
         """Return the steps of provisioning it, in order, and its requirements."""
         return UutPlan()
