@@ -147,6 +147,7 @@ def resolve(
         made, paths = beside[VICTIM].make(), beside[VICTIM].assignment.paths
         if too_long := too_long_frames(profile, made, paths):
             unsupported[uut] = too_long | unsupported.get(uut, {})
+    _refuse_too_long(profile, unsupported, guests)
     return Resolved(topology, profile, guests, activities, unsupported=unsupported)
 
 
@@ -171,6 +172,15 @@ def unsupported_packets(profile: Profile, guests: Mapping[str, Guests]) -> dict[
             each = "; ".join(f"UUT {uut}: {of_uut[name]}" for uut, of_uut in reasons.items())
             raise UsageError(f"profile {profile.name}: packet {name or 'plain'}: no UUT can forward it: {each}")
     return reasons
+
+
+def _refuse_too_long(profile: Profile, reasons: Mapping[str, Mapping[str, str]], uuts: Collection[str]) -> None:
+    """UsageError for frames of a size and packet that no UUT can forward, of which one makes them too long."""
+    for size in map(str, profile.all_frame_sizes):
+        refusing = [uut for uut in uuts if {size, size.partition(" ")[2]} & reasons.get(uut, {}).keys()]
+        too_long = [f"UUT {uut}: {reasons[uut][size]}" for uut in refusing if size in reasons[uut]]
+        if too_long and len(refusing) == len(uuts):
+            raise UsageError(f"profile {profile.name}: frames {size}: no UUT can forward them: {'; '.join(too_long)}")
 
 
 def _refuse_half(profile: Profile) -> None:

@@ -427,7 +427,8 @@ ORIGINATES = {"forward": "route", "originate": "vxlan", "vni": 5}
 )
 def test_frames_that_a_uut_makes_too_long_for_the_links_are_left_out_with_the_reason(uut, mtu, sizes, refused):
     ends = ["source/tx1", "uut/in1"], ["uut/out1", "sink/rx1"]
-    lab = topology(uuts=[{"name": "a", **uut}], links=[{"ends": pair, "rate": "1Gbit/s", "mtu": mtu} for pair in ends])
+    uuts = {"name": "a", **uut}, {"name": "b", "kind": "raw"}
+    lab = topology(uuts=uuts, links=[{"ends": pair, "rate": "1Gbit/s", "mtu": mtu} for pair in ends])
     wanted = profile(frame_sizes=sizes, packet=[{"name": "p", "headers": "Ether()/IP()/UDP()"}])
     found = resolve(lab, wanted).unsupported.get("a", {})
     assert list(found) == refused
@@ -436,6 +437,14 @@ def test_frames_that_a_uut_makes_too_long_for_the_links_are_left_out_with_the_re
     for warning in warnings_of({"a": found}):
         assert f"links of stream s1 take at most {mtu + 18} bytes" in warning.text
         assert f"frames of at most {mtu - 32} bytes" in warning.text
+
+
+def test_frames_that_each_uut_makes_too_long_are_an_error():
+    lab = topology(uuts=[{"name": name, "kind": "raw", **ORIGINATES} for name in ("a", "b")])
+    wanted = profile(frame_sizes=[64, 1518], packet=[{"name": "p", "headers": "Ether()/IP()/UDP()"}])
+    fault = "profile one: frames 1518 p: no UUT can forward them: UUT a: the UUT makes .* 50 bytes longer.*; UUT b: "
+    with pytest.raises(UsageError, match=fault):
+        resolve(lab, wanted)
 
 
 def test_a_packet_that_no_uut_forwards_is_an_error_with_all_reasons():
