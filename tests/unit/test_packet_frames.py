@@ -238,7 +238,12 @@ ADDED_AND_REMOVED = {
     ),
     "a tunnel is added": (PLAIN, "IP.src", lambda of: (*OUTER, *of), {"IP.src": 0xC0000201, "IP:2.src": 5}),
     "a tunnel is removed": ((*PLAIN, "VXLAN", *PLAIN), "IP:2.src", lambda of: of[4:], {"IP.src": 5}),
-    "the header that varies is removed": ((*PLAIN, "VXLAN", *PLAIN), "IP.src", lambda of: of[4:], {"IP.src": 0xC6120001}),
+    "the header that varies is removed": (
+        (*PLAIN, "VXLAN", *PLAIN),
+        "IP.src",
+        lambda of: of[4:],
+        {"IP.src": 0xC6120001},
+    ),
 }
 
 
