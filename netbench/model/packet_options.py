@@ -12,9 +12,6 @@ Vni = Annotated[int, Field(ge=0, le=2**24 - 1)]
 GreKey = Annotated[int, Field(ge=0, le=2**32 - 1)]
 # The option that has the id of each encapsulation. GRE needs none.
 _ID_OPTIONS = {"vlan": "vlan", "vxlan": "vni", "geneve": "vni", "gre": "key"}
-# Headers in front of the inner Ethernet header, and this one where it is new: IEEE 802.1Q, RFC 7348, 8926 and 2890.
-_ADDED_BYTES = {"vlan": 4, "vxlan": 14 + 20 + 8 + 8, "geneve": 14 + 20 + 8 + 8, "gre": 14 + 20 + 4}
-_GRE_KEY_BYTES = 4
 _ROUTING, _CHANGING = ("route", "flowtable"), ("bridge", "route")
 
 
@@ -63,15 +60,6 @@ class HeaderOptions(BaseModel):
                 named = " or ".join(kind for kind, id_option in _ID_OPTIONS.items() if id_option == option)
                 raise KeyedError(option, f"it is for terminate or originate: {named}")
         return self
-
-    @property
-    def added_bytes(self) -> int:
-        """By how many bytes `originate` makes frames longer; 0 if the UUT also terminates."""
-        if self.originate is None or self.terminate is not None:
-            return 0
-        return _ADDED_BYTES[self.originate] + (
-            _GRE_KEY_BYTES if self.originate == "gre" and self.key is not None else 0
-        )
 
     def id_of(self, kind: Encapsulation) -> int | None:
         """Return the id of an encapsulation."""

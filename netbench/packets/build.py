@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from netbench.errors import UsageError
-from netbench.model.frame_size import FCS_BYTES, MIN_FRAME_SIZE
+from netbench.model.frame_size import FCS_BYTES, MIN_FRAME_SIZE, FrameSize
 from netbench.model.frame_template import (
     COMPLEMENT_BYTES,
     MOST_HEADER_BYTES,
@@ -45,8 +45,10 @@ _ALL_BYTES = 1 << 16  # longer than any frame
 _LONGEST_FIELD = 16
 _NEXT_SEED = 1_000_003  # each varying field draws its own values
 _IP_LAYERS = ("IP", "IPv6")
+_TAGS = ("Dot1Q", "Dot1AD")
 _ADDRESSES = {"IP": (12, 20), "IPv6": (8, 40)}  # bytes of an IP header that pseudo headers contain
-_TAG_BYTES = 4
+_TAG_BYTES, _ETHERNET_BYTES = 4, 14
+_MOST_OTHER_OFFSETS = 8  # of pktgen's header, that the sink bpf looks at
 
 
 def packet_of(traffic: Traffic) -> Packet:
@@ -66,7 +68,7 @@ def build_template(traffic: Traffic) -> FrameTemplate:
     """Return the frames of a trial as they are sent; UsageError if a size has no room for the headers."""
     packet = packet_of(traffic)
     sent = sent_layers(packet, Addresses.of(traffic), {})
-    return _Build(sent, traffic).template(packet, sent, traffic.seed)
+    return _Build(sent, traffic.frame_size).template(packet, sent, traffic.seed)
 
 
 def expected_headers(
@@ -82,8 +84,8 @@ def expected_headers(
     packet = packet_of(traffic)
     sent = sent_layers(packet, Addresses.of(traffic), own_fields or {})
     arriving = arriving_layers(sent, packet, at_uut)
-    sent_build = _Build(sent, traffic)
-    build = _Build(arriving, traffic, sent_build)
+    sent_build = _Build(sent, traffic.frame_size)
+    build = _Build(arriving, traffic.frame_size, sent_build)
     template = build.template(packet, sent, traffic.seed)
     free = [place for place, value in build.written() if value is ANY]
     ranges = [(place.at, place.at + place.size) for place in free]
@@ -93,13 +95,14 @@ def expected_headers(
     compared = [
         place for place in build.places() if place not in free and not (place.size == 2 and place.at in unknown)
     ]
-    offsets = dict.fromkeys((sent_build.payload_at, build.payload_at + _TAG_BYTES, build.payload_at - _TAG_BYTES), None)
+    near = build.payload_at + _TAG_BYTES, build.payload_at - _TAG_BYTES
+    offsets = dict.fromkeys((sent_build.payload_at, *near, *sent_build.payload_without_tunnel()), None)
     offsets.pop(build.payload_at, None)
     return ExpectedHeaders(
         template=template,
         compared=tuple(compared),
         ignored=(*ranges, *((at, at + 2) for at in unknown)),
-        also_at=tuple(at for at in offsets if at > 0),
+        also_at=tuple(at for at in offsets if at > 0)[:_MOST_OTHER_OFFSETS],
         longer=build.longer,
         varying=sent_build.template(packet, sent, traffic.seed).varying,
     )
@@ -124,6 +127,16 @@ def added_bytes(packet: Packet) -> int:
     return _Build(arriving_layers(sent, packet, None), None, _Build(sent, None)).longer
 
 
+def check_varying_fields(packet: Packet, size: FrameSize) -> None:
+    """Raise UsageError if more varies in frames of this size than sources can write, or sinks compare."""
+    from netbench.packets.flow_values import check_layout  # noqa: PLC0415 - loads numpy
+
+    sent = sent_layers(packet, _ANY_ADDRESSES, {})
+    build = _Build(sent, size)
+    for one in (build, _Build(arriving_layers(sent, packet, None), size, build)):
+        check_layout(one.template(packet, sent, 1))
+
+
 _ANY_ADDRESSES = Addresses(
     "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.2", "198.19.0.2", "2001:2::2", "2001:2::3"
 )
@@ -142,9 +155,9 @@ class _Placed(NamedTuple):
 class _Build:
     """One packet of scapy, for frames of every size of a trial."""
 
-    def __init__(self, layers: Layers, traffic: Traffic | None, sent: "_Build | None" = None) -> None:
+    def __init__(self, layers: Layers, frame_size: FrameSize | None, sent: "_Build | None" = None) -> None:
         """`sent` is the packet of which this one is what arrives: both have the same payload."""
-        self._layers, self._traffic = layers, traffic
+        self._layers, self._frame_size = layers, frame_size
         self._packet = _scapy_packet(layers)
         self._placed = list(_placed(self._packet, layers))
         last = self._placed[-1]
@@ -160,18 +173,28 @@ class _Build:
 
     def template(self, packet: Packet, sent: Layers, seed: int) -> FrameTemplate:
         """Return the frames of all sizes and what varies in them; `sent` are the layers that `vary` refers to."""
-        assert self._traffic is not None
-        frames = {size: self._frame(size) for size in self._traffic.frame_size.sizes}
+        assert self._frame_size is not None
+        frames = {size: self._frame(size) for size in self._frame_size.sizes}
         varying = tuple(self._varying(packet, sent, seed))
         halves = [(place.at, place.at + place.size) for one in varying if (place := one.place) is not None]
         return FrameTemplate(
-            frames=self._first_flow(frames, varying),
+            frames=self._first_flow(frames, packet, sent, varying),
             payload_at=self.payload_at,
             flows=packet.flows,
             complement_at=self.complement_at,
             varying=varying,
             checksums=tuple(one for one in self.checksums() if _overlap(one.covers, halves)),
         )
+
+    def payload_without_tunnel(self) -> Iterator[int]:
+        """Yield the bytes at which pktgen's header begins if a UUT removes all headers around an inner frame."""
+        outer = ""
+        for placed in self._placed:
+            if placed.name == "Ether" and outer:
+                yield self.payload_at - placed.at
+            elif placed.name in _IP_LAYERS and outer not in ("", "Ether", *_TAGS):
+                yield self.payload_at - placed.at + _ETHERNET_BYTES
+            outer = placed.name
 
     def checksums(self) -> Iterator[Checksum]:
         """Yield all checksums of the frame that are not switched off."""
@@ -247,25 +270,26 @@ class _Build:
                 field_seed(seed, number),
             )
 
-    def _first_flow(self, frames: Mapping[int, bytes], varying: Sequence[VaryingPlace]) -> dict[int, bytes]:
+    def _first_flow(
+        self, frames: Mapping[int, bytes], packet: Packet, sent: Layers, varying: Sequence[VaryingPlace]
+    ) -> dict[int, bytes]:
         """Return the frames with the values of flow 0 in the fields that vary."""
         from netbench.packets.flow_values import values_of  # noqa: PLC0415 - loads numpy
 
-        values = {
-            one.name: _high_bits(one.values) | int(values_of(one.values, one.seed)[0]) for one in varying if one.place
-        }
-        if not values:
+        present = [(field.ref, one) for field, one in zip(packet.vary, varying, strict=True) if one.place is not None]
+        if not present:
             return dict(frames)
-        packet = self._packet
+        usual = self._packet
         self._packet = _scapy_packet(self._layers)
-        for placed in _placed(self._packet, self._layers):
-            prefix = str(FieldRef(placed.name, "", placed.occurrence))
-            for name in [name for name in values if name.startswith(prefix)]:
-                _set_number(placed.layer, name.removeprefix(prefix), values[name])
+        ids = layer_ids(sent)
+        here = dict(zip(layer_ids(self._layers), _placed(self._packet, self._layers), strict=True))
+        for ref, one in present:
+            value = _high_bits(one.values) | int(values_of(one.values, one.seed)[0])
+            _set_number(here[ids[_index(sent, ref)]].layer, ref.field, value)
         try:
             return {size: self._frame(size) for size in frames}
         finally:
-            self._packet = packet
+            self._packet = usual
 
 
 def field_seed(seed: int, number: int) -> int:

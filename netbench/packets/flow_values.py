@@ -81,11 +81,6 @@ def flow_bytes(template: FrameTemplate) -> FlowBytes:
     frame = next(iter(template.frames.values()))
     halves = _halves(template, frame, flows) if template.flows > 1 else {}
     words_at = _words(sorted(halves), template)
-    if len(words_at) > MOST_WORDS or len(template.checksums) > MOST_CHECKSUMS:
-        raise UsageError(
-            f"fields that vary take {len(words_at)} words of 4 bytes and {len(template.checksums)} checksums of a "
-            f"frame: at most {MOST_WORDS} and {MOST_CHECKSUMS}; let fewer fields vary"
-        )
     words = np.empty((template.flows, len(words_at)), ">u4")
     for number, at in enumerate(words_at):
         high, low = (halves.get(half, _half(frame, half)) for half in (at, at + 2))
@@ -113,6 +108,13 @@ def flow_bytes(template: FrameTemplate) -> FlowBytes:
         sums,
         tuple(checksum.is_udp for checksum in affected),
     )
+
+
+def check_layout(template: FrameTemplate) -> None:
+    """Raise UsageError if more bytes differ between flows than a source can write; without the values of any flow."""
+    if template.flows > 1:
+        places = [varying.place for varying in template.varying if varying.place is not None]
+        _words(sorted({at for place in places for at, _, _ in _parts(place)}), template)
 
 
 def _halves(template: FrameTemplate, frame: bytes, flows: npt.NDArray[np.int64]) -> dict[int, npt.NDArray[np.uint16]]:
@@ -160,18 +162,25 @@ def _covers(ranges: tuple[tuple[int, int], ...], at: int) -> bool:
 def _words(halves: list[int], template: FrameTemplate) -> tuple[int, ...]:
     """Return the offsets of 4-byte words that cover these 16-bit words, and nothing else that differs between frames.
 
-    Checksums and lengths differ between frames of the same flow: no word may contain them.
+    UsageError if there are too many, or too many checksums.
+
+    Checksums and lengths differ between frames of the same flow: no word may contain them. Words may overlap, and may
+    contain the beginning of pktgen's header: they have the same bytes there.
     """
-    fixed = _differing(template) | {checksum.at for checksum in template.checksums} | {template.payload_at}
+    fixed = _differing(template) | {checksum.at for checksum in template.checksums}
     words: list[int] = []
     for at in halves:
         if words and at < words[-1] + _WORD_BYTES:
             continue
-        covered = set(range(words[-1], words[-1] + _WORD_BYTES)) if words else set()
-        free = [start for start in (at, at - 2) if start >= 0 and not {start, start + 2} & (fixed | covered)]
+        free = [start for start in (at, at - 2) if start >= 0 and not {start, start + 2} & fixed]
         if not free:
             raise UsageError(f"the field at byte {at} of the frame lies between checksums or lengths, and cannot vary")
         words.append(free[0])
+    if len(words) > MOST_WORDS or len(template.checksums) > MOST_CHECKSUMS:
+        raise UsageError(
+            f"fields that vary take {len(words)} words of 4 bytes and {len(template.checksums)} checksums of a "
+            f"frame: at most {MOST_WORDS} and {MOST_CHECKSUMS}; let fewer fields vary"
+        )
     return tuple(words)
 
 

@@ -99,8 +99,8 @@ class Costs:
 class CampaignPlan:
     """The plan of a campaign: these UUTs, by name, in these scenarios of a profile.
 
-    `unsupported` has the reasons why a UUT cannot forward a packet, by UUT and name of the packet: such trials are left
-    out.
+    `unsupported` has the reasons why a UUT cannot forward a packet, by UUT and name of the packet, or size and packet
+    (`1518 vxlan`): such trials are left out.
     """
 
     topology: Topology
@@ -113,7 +113,8 @@ class CampaignPlan:
 
     def forwards(self, uut: str, size: FrameSize) -> bool:
         """Return whether a UUT can forward frames of this size and packet."""
-        return size.packet not in self.unsupported.get(uut, {})
+        reasons = self.unsupported.get(uut, {})
+        return size.packet not in reasons and str(size) not in reasons
 
     @property
     def streams(self) -> tuple[str, ...]:

@@ -65,15 +65,19 @@ def too_short_for(uut: str, *, is_emulated: bool, duration_s: float) -> Campaign
 
 
 def unsupported_packets(unsupported: Mapping[str, Mapping[str, str]]) -> list[CampaignWarning]:
-    """Return a warning for each packet that a UUT cannot forward; the reasons are by UUT and name of the packet."""
+    """Return a warning for each packet that a UUT cannot forward; the reasons are as in CampaignPlan."""
     return [
-        CampaignWarning(
-            WarningKind.PACKET_REFUSED,
-            f"UUT {uut} is not measured with {f'the packet {packet}' if packet else 'plain frames'}: {reason}",
-        )
+        CampaignWarning(WarningKind.PACKET_REFUSED, f"UUT {uut} is not measured with {_frames(refused)}: {reason}")
         for uut, reasons in unsupported.items()
-        for packet, reason in reasons.items()
+        for refused, reason in reasons.items()
     ]
+
+
+def _frames(refused: str) -> str:
+    """Return the refused frames as text, for a name of a packet, or for size and packet."""
+    if " " in refused:
+        return f"frames {refused}"
+    return f"the packet {refused}" if refused else "plain frames"
 
 
 def _as_argument(spec: KindSpec) -> str:

@@ -9,7 +9,10 @@ from netbench.model.frame_size import FrameSize, largest_frame
 from netbench.model.packet import Packet
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
-from netbench.packets.build import added_bytes, smallest_frame
+from netbench.packets.build import added_bytes, check_varying_fields, smallest_frame
+from netbench.uut.base import UnitUnderTest
+
+_TAG_BYTES = 4
 
 
 class _SentPacket(NamedTuple):
@@ -29,18 +32,32 @@ def refuse_packets(profile: Profile, paths: Sequence[StreamPath]) -> None:
         _refuse_generator(sent, profile)
         _refuse_sink(sent, profile)
         _refuse_sizes(sent, paths)
+        _refuse_varying(sent)
 
 
-def refuse_longer(profile: Profile, uut: str, added: int, paths: Sequence[StreamPath]) -> None:
-    """UsageError if a UUT adds so many bytes that frames do not fit into the links behind it."""
-    longest = max(size.largest_bytes for size in profile.frame_sizes)
+def too_long_frames(profile: Profile, uut: UnitUnderTest, paths: Sequence[StreamPath]) -> dict[str, str]:
+    """Return why links cannot carry frames that a UUT makes longer, by size and packet (`1518 vxlan`).
+
+    Linux sends frames with a VLAN tag that are 4 bytes longer than the MTU permits. UsageError for frames of a stream's
+    own packet.
+    """
+    reasons = {}
     for path in paths:
-        if added and longest + added > largest_frame(path.mtu):
-            raise UsageError(
-                f"profile {profile.name}: frames of {longest} bytes: UUT {uut} adds {added} bytes (`originate`), and "
-                f"the links of stream {path.name} take at most {largest_frame(path.mtu)} (MTU {path.mtu}): give them "
-                f"a larger `mtu`, or send frames of at most {largest_frame(path.mtu) - added} bytes"
+        most = largest_frame(path.mtu)
+        sizes = profile.frame_sizes if path.packet else profile.all_frame_sizes
+        for size in sizes:
+            packet = path.packet or profile.packets.get(size.packet)
+            added = uut.added_bytes(packet, path) if packet else 0
+            if added <= _TAG_BYTES or size.largest_bytes + added <= most:
+                continue
+            reason = (
+                f"it makes its frames {added} bytes longer, and the links of stream {path.name} take at most {most} "
+                f"bytes (MTU {path.mtu}): give them a larger `mtu`, or send frames of at most {most - added} bytes"
             )
+            if path.packet:
+                raise UsageError(f"stream {path.name}: frames of {size.largest_bytes} bytes: {reason}")
+            reasons[str(size)] = reason
+    return reasons
 
 
 def _sent_packets(profile: Profile, paths: Sequence[StreamPath]) -> Iterator[_SentPacket]:
@@ -89,3 +106,13 @@ def _refuse_sizes(sent: _SentPacket, paths: Sequence[StreamPath]) -> None:
                     f"stream {path.name}, whose links take at most {largest_frame(path.mtu)} (MTU {path.mtu}): give "
                     f"them a larger `mtu`, or send frames of at most {largest_frame(path.mtu) - added} bytes"
                 )
+
+
+def _refuse_varying(sent: _SentPacket) -> None:
+    if not sent.packet.vary:
+        return
+    for size in sent.sizes:
+        try:
+            check_varying_fields(sent.packet, size)
+        except UsageError as error:
+            raise UsageError(f"{sent.where}: vary: {error}") from error

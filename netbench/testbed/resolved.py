@@ -19,7 +19,7 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
-from netbench.testbed.packet_checks import refuse_longer, refuse_packets
+from netbench.testbed.packet_checks import refuse_packets, too_long_frames
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
@@ -56,7 +56,7 @@ class Resolved:
     `guests` are those of each UUT, by name. `activities` are those of each neighbour that runs in any scenario.
     `part_of` is the resolution for all UUTs of a campaign, if this one is for some of them. `lacking` is what this
     host lacks for each UUT that is not measured for that reason, by name. `unsupported` has the reasons why a UUT
-    cannot forward a packet, by UUT and name of the packet ("" is the plain one).
+    cannot forward a packet, by UUT and name of the packet ("" is the plain one), or size and packet: `1518 vxlan`.
     """
 
     topology: Topology
@@ -142,9 +142,13 @@ def resolve(
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
     refuse_packets(profile, tuple(stream_paths(topology)))
-    for name, beside in guests.items():
-        refuse_longer(profile, name, beside[VICTIM].make().added_bytes, beside[VICTIM].assignment.paths)
-    return Resolved(topology, profile, guests, activities, unsupported=unsupported_packets(profile, guests))
+    unsupported = unsupported_packets(profile, guests)
+    for uut, beside in guests.items():
+        made, paths = beside[VICTIM].make(), beside[VICTIM].assignment.paths
+        if too_long := too_long_frames(profile, made, paths):
+            unsupported[uut] = too_long | unsupported.get(uut, {})
+    _refuse_too_long(profile, unsupported, guests)
+    return Resolved(topology, profile, guests, activities, unsupported=unsupported)
 
 
 def unsupported_packets(profile: Profile, guests: Mapping[str, Guests]) -> dict[str, dict[str, str]]:
@@ -168,6 +172,15 @@ def unsupported_packets(profile: Profile, guests: Mapping[str, Guests]) -> dict[
             each = "; ".join(f"UUT {uut}: {of_uut[name]}" for uut, of_uut in reasons.items())
             raise UsageError(f"profile {profile.name}: packet {name or 'plain'}: no UUT can forward it: {each}")
     return reasons
+
+
+def _refuse_too_long(profile: Profile, reasons: Mapping[str, Mapping[str, str]], uuts: Collection[str]) -> None:
+    """UsageError for frames of a size and packet that no UUT can forward, of which one makes them too long."""
+    for size in map(str, profile.all_frame_sizes):
+        refusing = [uut for uut in uuts if {size, size.partition(" ")[2]} & reasons.get(uut, {}).keys()]
+        too_long = [f"UUT {uut}: {reasons[uut][size]}" for uut in refusing if size in reasons[uut]]
+        if too_long and len(refusing) == len(uuts):
+            raise UsageError(f"profile {profile.name}: frames {size}: no UUT can forward them: {'; '.join(too_long)}")
 
 
 def _refuse_half(profile: Profile) -> None:

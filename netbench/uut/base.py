@@ -180,9 +180,8 @@ class UnitUnderTest:
         """Return why this UUT cannot forward a packet on these paths, with layer and field; empty if it can."""
         return ""
 
-    @property
-    def added_bytes(self) -> int:
-        """By how many bytes it makes frames longer, as far as that is known before the start."""
+    def added_bytes(self, packet: Packet, path: StreamPath) -> int:
+        """Return by how many bytes this UUT makes frames of a packet longer; negative: shorter."""
         return 0
 
     def plan(self, assignment: Assignment) -> UutPlan:

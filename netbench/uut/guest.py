@@ -34,6 +34,7 @@ from netbench.uut.guest_links import (
 from netbench.uut.packet_headers import PLAIN
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import (
+    added_bytes,
     at_sink,
     check_handling,
     missing_feature,
@@ -104,9 +105,8 @@ class Guest(UnitUnderTest):
         how = self._vmm.options.forward
         return unsupported_reason(packet, paths, how, self._handling((packet,)), all_ours=True)
 
-    @property
-    def added_bytes(self) -> int:
-        return self._vmm.options.added_bytes
+    def added_bytes(self, packet: Packet, path: StreamPath) -> int:
+        return added_bytes(packet, path, self._handling((packet,)))
 
     def plan(self, assignment: Assignment) -> UutPlan:
         vmm, paths = self._vmm, assignment.paths

@@ -50,7 +50,7 @@ from netbench.uut.ovs_bridges import (
 )
 from netbench.uut.packet_headers import PLAIN, retagged, unfiltered_reason
 from netbench.uut.packet_interfaces import PacketHandling
-from netbench.uut.packet_support import HeadersAtSink, check_handling, unsupported_reason
+from netbench.uut.packet_support import HeadersAtSink, added_bytes, check_handling, unsupported_reason
 from netbench.vmm.base import guest_directory
 
 _SWITCH = CountingPoint("Open vSwitch", names_segment=True)
@@ -139,9 +139,8 @@ class Ovs(UnitUnderTest):
             return "IP.dst: the tunnel has one address, so the outer destination must not vary"
         return ""
 
-    @property
-    def added_bytes(self) -> int:
-        return self._options.added_bytes
+    def added_bytes(self, packet: Packet, path: StreamPath) -> int:
+        return added_bytes(packet, path, self._handling)
 
     def plan(self, assignment: Assignment) -> UutPlan:
         return UutPlan(

@@ -16,11 +16,13 @@ from netbench.linux.changes import (
     SetUp,
     of_nic,
 )
+from netbench.model.frame_size import USUAL_MTU
 from netbench.model.packet import FieldRef, Packet
+from netbench.model.packet_layers import header_bytes
 from netbench.model.packet_options import NO_CHANGES, Encapsulation, PacketOptions
 from netbench.model.paths import PREFIX, Nic, StreamPath, each_nic_once
 from netbench.model.traffic import PREFIX_LENGTH
-from netbench.uut.packet_headers import TUNNEL_PORTS, address_runs, encapsulated_at, values_of_field
+from netbench.uut.packet_headers import TUNNEL_PORTS, address_runs, encapsulated, encapsulated_at, values_of_field
 
 # Routing tables of netbench, by stream: outside its namespaces there are tables of others (0 to 255 as a rule).
 FORWARD_TABLE, LOCAL_TABLE = 198_000, 198_500
@@ -80,7 +82,7 @@ def interface_changes(paths: Sequence[StreamPath], handling: PacketHandling, *, 
                 local = outer_destination(path, kind, handling.packets)
                 made += [AddTunnel(ingress.netns, _name(path, "g"), "gre", options.id_of(kind), local=local)]
         if kind := options.originate:
-            made += [_originating(path, kind, options.id_of(kind))]
+            made += [_originating(path, kind, options)]
         yield from made
         yield from (SetUp(interface.netns, interface.interface) for interface in made)
         if options.originate in (*TUNNEL_PORTS, "gre") and not routes:
@@ -121,14 +123,23 @@ def _terminating(
     return AddTunnel(ingress.netns, _name(path, "t"), device, number, ingress.mac if routes else "", local=local)
 
 
-def _originating(path: StreamPath, kind: Encapsulation, number: int | None) -> AddVlanInterface | AddTunnel:
+def _originating(path: StreamPath, kind: Encapsulation, options: PacketOptions) -> AddVlanInterface | AddTunnel:
+    """Return the interface that originates. Without an MTU, a tunnel takes that of Ethernet, even on longer links."""
     _, egress = nics_inside(path)
+    number = options.id_of(kind)
     if kind == "vlan":
         assert number is not None
         return AddVlanInterface(egress.netns, _name(path, "o"), egress.interface, number)
     device = "gretap" if kind == "gre" else kind
     return AddTunnel(
-        egress.netns, _name(path, "o"), device, number, egress.mac, local=path.egress_ip, remote=path.dst_ip
+        egress.netns,
+        _name(path, "o"),
+        device,
+        number,
+        egress.mac,
+        local=path.egress_ip,
+        remote=path.dst_ip,
+        mtu=0 if path.mtu == USUAL_MTU else path.mtu - header_bytes(encapsulated((), options, path)),
     )
 
 

@@ -8,6 +8,7 @@ from netbench.linux.changes import AddBridge, AddRule, AddTable, AddTunnel, AddV
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import IN_NETNS, ON_VETH, Feature, Probes
 from netbench.model.packet import FieldRef, Layer, Layers, Packet
+from netbench.model.packet_layers import header_bytes
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.uut.packet_headers import (
     PLAIN,
@@ -164,6 +165,16 @@ def unsupported_reason(
     if layers[1].name == "IPv6" and not all_ours and any(nics_inside(path)[0].netns is None for path in paths):
         return "IPv6: routing it would change all interfaces of the machine; give the UUT's host the kind netns"
     return untranslatable_reason(packet, layers, options.nat) if options.nat else ""
+
+
+def added_bytes(packet: Packet, path: StreamPath, handling: PacketHandling) -> int:
+    """Return by how many bytes a kernel makes frames of a packet longer; negative: shorter."""
+    options, layers = handling.options, packet.layers
+    if options.terminate and encapsulated_at(layers, options.terminate) is not None:
+        layers = decapsulated(layers, options.terminate)
+    if options.originate:
+        layers = encapsulated(layers, options, path)
+    return header_bytes(layers) - header_bytes(packet.layers)
 
 
 def headers_at_sink(layers: Layers, path: StreamPath, how: str, handling: PacketHandling) -> Layers:

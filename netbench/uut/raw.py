@@ -30,6 +30,7 @@ from netbench.uut.packet_headers import PLAIN
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import (
     PACKET_FEATURES,
+    added_bytes,
     at_sink,
     check_handling,
     conntrack_facts,
@@ -135,9 +136,8 @@ class Raw(UnitUnderTest):
         how = self.options.forward
         return unsupported_reason(packet, paths, how, self._handling((packet,)), all_ours=False)
 
-    @property
-    def added_bytes(self) -> int:
-        return self.options.added_bytes
+    def added_bytes(self, packet: Packet, path: StreamPath) -> int:
+        return added_bytes(packet, path, self._handling((packet,)))
 
     def plan(self, assignment: Assignment) -> UutPlan:
         how, handling = self.options.forward, self._handling(assignment.packets)

@@ -158,3 +158,23 @@ def test_tshark_finds_no_wrong_checksum(results, tmp_path):
         bad = 'ip.checksum.status == "Bad" or udp.checksum.status == "Bad" or _ws.malformed'
         found = subprocess.run([*argv, "-Y", bad], capture_output=True, text=True, check=True)
         assert found.stdout == "", capture
+
+
+def test_jumbo_frames_fit_into_a_tunnel_that_the_uut_originates(results, tmp_path):
+    """The longest frames that links of 9,100 bytes take behind a UUT that adds 50 bytes, and the shortest."""
+    uuts = [f"{{name: {how}, kind: raw, forward: {how}, originate: vxlan, vni: 7}}" for how in ("route", "bridge")]
+    jumbo = TOPOLOGY.replace("rate: 1Gbit/s", "rate: 1Gbit/s, mtu: 9100").partition("uuts:")[0]
+    file = tmp_path / "jumbo.yaml"
+    file.write_text(f"{jumbo.replace('RECEIVE', 'inline')}uuts: [{', '.join(uuts)}]\n")
+    packet = json.dumps(
+        {"name": "p", "headers": "Ether()/IP()/UDP()", "vary": {"IP.src": {"from": "10.0.0.1", "count": 9}}}
+    )
+    for sink in ("tcpdump", "bpf"):
+        wanted = settings(packet=packet, generator="afpacket", sink=sink, frame_sizes="[64, 9068]", loads="2kfps")
+        done = netbench("run", file, "quick", "-o", results / sink, *WANTED, *PATIENT, *wanted)
+        assert done.returncode == 0, done.stderr
+        found = rows(results / sink)
+        assert len(found) == 4
+        for row in found:
+            counts = [row[name] for name in ("sent_frames", "received_frames", "changed_frames", "lossy_flows")]
+            assert (verdict_of(row), counts) == ("valid", ["200", "200", "0", "0"]), row

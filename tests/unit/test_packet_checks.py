@@ -66,7 +66,7 @@ REFUSED = [
     (
         {"packet": PLAIN, "frame_sizes": [1500]},
         [{**BRIDGE, "originate": "vxlan", "vni": 7}],
-        "UUT bridge adds 50 bytes .* at most 1468 bytes",
+        "UUT bridge: it makes its frames 50 bytes longer, .* at most 1468 bytes",
     ),
     ({"packet": PLAIN, "frame_sizes": [1468]}, [{**BRIDGE, "originate": "vxlan", "vni": 7}], ""),
 ]

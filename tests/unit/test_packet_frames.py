@@ -67,6 +67,9 @@ DESCRIBED: dict[str, tuple[str, dict[str, Values], bool]] = {
     "combined": ("Ether/IP/UDP", {"UDP.dport": PORTS, "IP.tos": TWO_PRIORITIES}, True),
     "back": ("Ether/IP/UDP", {"IP.src": BACKWARDS}, False),
     "TTL": ("Ether/IP/UDP", {"IP.ttl": SteppedValues(60, 1, 4)}, False),
+    "id and TTL": ("Ether/IP/UDP", {"IP.id": PORTS, "IP.ttl": SteppedValues(60, 1, 4)}, False),
+    "urgent pointer": ("Ether/IP/TCP", {"TCP.urgptr": SteppedValues(0, 1, 50)}, False),
+    "window": ("Ether/IP/TCP", {"TCP.window": SteppedValues(9, -1, 9), "TCP.urgptr": PORTS}, False),
     "VLAN": ("Ether/Dot1Q/IPv6/UDP", {"Dot1Q.vlan": VLANS, "UDP.sport": PORTS}, False),
     "priority": ("Ether/Dot1Q/IP/UDP", {"Dot1Q.prio": SteppedValues(0, 1, 8)}, False),
     "QinQ": ("Ether/Dot1AD/Dot1Q/IP/UDP", {"Dot1AD.vlan": VLANS, "Dot1Q.vlan": SteppedValues(1, 1, 5)}, False),
@@ -224,6 +227,38 @@ def test_a_sink_expects_what_the_uut_and_the_description_make_of_the_frames(name
     assert [varying.name for varying in headers.varying] == ["UDP.sport"]
 
 
+TAG, OUTER = layers("Dot1Q", Dot1Q__vlan=300), layers(*PLAIN, "VXLAN", IP__src="192.0.2.1", UDP__dport=4789)
+# The sent headers, the field that varies, what the UUT does, and values of the first frame at the sink.
+ADDED_AND_REMOVED = {
+    "a tag is added": (
+        ("Ether", "Dot1Q", "IP", "UDP"),
+        "Dot1Q.vlan",
+        lambda of: (of[0], *TAG, *of[1:]),
+        {"Dot1Q.vlan": 300, "Dot1Q:2.vlan": 5},
+    ),
+    "a tunnel is added": (PLAIN, "IP.src", lambda of: (*OUTER, *of), {"IP.src": 0xC0000201, "IP:2.src": 5}),
+    "a tunnel is removed": ((*PLAIN, "VXLAN", *PLAIN), "IP:2.src", lambda of: of[4:], {"IP.src": 5}),
+    "the header that varies is removed": (
+        (*PLAIN, "VXLAN", *PLAIN),
+        "IP.src",
+        lambda of: of[4:],
+        {"IP.src": 0xC6120001},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ADDED_AND_REMOVED)
+def test_the_first_frame_at_the_sink_varies_in_the_layer_that_is_sent_so(name):
+    names, field, at_uut, values = ADDED_AND_REMOVED[name]
+    packet = Packet("p", layers(*names), (vary(field, SteppedValues(5, 1, 20)),))
+    headers = expected_headers(stream_traffic(packet=packet, frame_size=FrameSize.of(200)), at_uut)
+    frame, places = headers.template.frames[200], {place.name: place for place in headers.compared}
+    for name_of, value in values.items():
+        place = places[name_of]
+        word = int.from_bytes(frame[place.at : place.at + place.size]) & place.mask
+        assert word >> place.shift == value, name_of
+
+
 def test_fields_of_any_value_and_the_checksums_over_them_are_not_compared():
     packet = Packet("p", layers("Ether", "IPv6", "UDP"), expect=layers("Ether", "IPv6", "UDP", IPv6__src=ANY))
     headers = expected_headers(stream_traffic(packet=packet, frame_size=FrameSize.of(100)))
@@ -237,6 +272,24 @@ def test_offsets_of_missing_and_additional_tags_are_looked_at():
     packet = Packet("p", layers("Ether", "Dot1Q", "IP", "UDP"), expect=layers("Ether", "IP", "UDP"))
     headers = expected_headers(stream_traffic(packet=packet, frame_size=FrameSize.of(100)))
     assert (headers.template.payload_at, headers.also_at, headers.longer) == (42, (46, 38), -4)
+
+
+@pytest.mark.parametrize(
+    ("names", "payload_at", "without_tunnel"),
+    [
+        ("Ether/Dot1Q/IP/UDP", 46, ()),
+        ("Ether/IP/UDP/VXLAN/Ether/Dot1Q/IP/UDP", 96, (46,)),
+        ("Ether/MPLS/MPLS/IPv6/UDP", 70, (62,)),
+        ("Ether/IP/GRE/IP/UDP", 66, (42,)),
+        ("Ether/IP/UDP/GTP_U_Header/IP/TCP", 90, (54,)),
+        ("Ether/IPv6/IP/GRE/Ether/IP/UDP", 120, (80, 42)),
+    ],
+)
+def test_offsets_of_frames_without_their_tunnel_are_looked_at(names, payload_at, without_tunnel):
+    packet = Packet("p", layers(*names.split("/")))
+    headers = expected_headers(stream_traffic(packet=packet, frame_size=FrameSize.of(200)))
+    assert headers.template.payload_at == payload_at
+    assert headers.also_at == (payload_at + 4, payload_at - 4, *without_tunnel)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

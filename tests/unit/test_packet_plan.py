@@ -1,11 +1,14 @@
 """Described packets in plans: all frames of a profile, their trials, calibrations, searches, and refused ones."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
+from netbench.errors import UsageError
 from netbench.model.frame_size import FrameSize
 from netbench.model.profile import MaximaSpec, Profile
+from netbench.model.stream_paths import stream_paths
 from netbench.plan.calibration import calibration_plan
 from netbench.plan.noise_trial import noise_trial
 from netbench.plan.selection import choose
@@ -14,6 +17,7 @@ from netbench.plan.warnings import unsupported_packets
 from netbench.search.rfc2544_tests import deviations, is_smallest
 from netbench.search.search_options import SearchOptions
 from netbench.search.search_schedule import Search
+from netbench.testbed.packet_checks import refuse_packets
 from tests.unit.inputs import profile, topology
 
 UUTS = ({"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw"})
@@ -69,6 +73,28 @@ def test_maxima_for_neighbours_are_those_of_plain_frames_beside_those_of_the_pac
     profile_of_maxima = calibration_plan(plan, MaximaSpec()).profile
     both = profile_of_maxima.model_copy(update={"frame_sizes": (FrameSize.of(64), FrameSize.of(64, "vlan"))})
     assert list(map(str, both.all_frame_sizes)) == ["64", "64 vlan"]
+
+
+TAGS = f"Ether()/{'/'.join(12 * ['Dot1Q()'])}/IP()/UDP()"
+VLANS = ["Dot1Q.vlan", *(f"Dot1Q:{number}.vlan" for number in range(2, 13))]
+
+
+@pytest.mark.parametrize(
+    ("headers", "varying", "sizes", "fault"),
+    [
+        (TAGS, VLANS, [300], ""),
+        (TAGS, [*VLANS, "UDP.sport"], [300], "packet many: vary: fields that vary take 13 words of 4 bytes"),
+        (TAGS, [], [100], "set frame_sizes to 110 or more"),
+        ("Ether()/IP()/UDP()", ["IP.id", "IP.ttl", "IP.tos"], [64, "imix"], ""),
+        ("Ether()/IP()/TCP()", ["TCP.urgptr"], ["imix-v6"], ""),
+    ],
+)
+def test_more_than_sources_can_vary_is_refused_before_anything_is_touched(headers, varying, sizes, fault):
+    vary = {field: {"from": 1, "count": 9} for field in varying}
+    packet = {"name": "many", "headers": headers, **({"vary": vary} if vary else {})}
+    wanted = described(packet, frame_sizes=sizes, generator="afpacket")
+    with pytest.raises(UsageError, match=fault) if fault else nullcontext():
+        refuse_packets(wanted, tuple(stream_paths(topology())))
 
 
 REFUSED = {"route": {"vlan": "Dot1Q: it routes; add an interface for the VLAN", "": "it has no address"}}

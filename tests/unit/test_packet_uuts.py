@@ -32,7 +32,7 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.plan.schedule import CampaignPlan
 from netbench.plan.warnings import unsupported_packets as warnings_of
-from netbench.testbed.resolved import make_uut, resolve_guests, unsupported_packets
+from netbench.testbed.resolved import make_uut, resolve, resolve_guests, unsupported_packets
 from netbench.uut.base import Assignment, UnitUnderTest
 from netbench.uut.packet_headers import PLAIN
 from netbench.uut.packet_interfaces import PacketHandling
@@ -407,6 +407,44 @@ def test_trials_of_packets_that_one_uut_cannot_forward_are_left_out_with_the_rea
     (warning,) = warnings_of(found)
     assert "UUT route is not measured with the packet vlan" in warning.text
     assert "Dot1Q: a router" in warning.text
+
+
+ORIGINATES = {"forward": "route", "originate": "vxlan", "vni": 5}
+
+
+@pytest.mark.parametrize(
+    ("uut", "mtu", "sizes", "refused"),
+    [
+        ({"kind": "raw", **ORIGINATES}, 1500, [64, 1468, 1469, 1518], ["1469 p", "1518 p"]),
+        ({"kind": "raw", **ORIGINATES}, 9000, [64, 1518, 9018], ["9018 p"]),
+        ({"kind": "raw", **ORIGINATES, "forward": "bridge"}, 1500, [1518, "imix"], ["1518 p", "imix p"]),
+        ({"kind": "ovs", "originate": "vxlan", "vni": 5}, 1500, [1518], ["1518 p"]),
+        ({"kind": "ovs", "originate": "vlan", "vlan": 5}, 1500, [1518], []),
+        ({"kind": "raw", **ROUTE, "terminate": "vxlan", "vni": 100}, 1500, [1518], []),
+        ({"kind": "container", **ORIGINATES}, 1500, [1468, 1518], ["1518 p"]),
+        ({"kind": "raw", **ROUTE}, 1500, [1518], []),
+    ],
+)
+def test_frames_that_a_uut_makes_too_long_for_the_links_are_left_out_with_the_reason(uut, mtu, sizes, refused):
+    ends = ["source/tx1", "uut/in1"], ["uut/out1", "sink/rx1"]
+    uuts = {"name": "a", **uut}, {"name": "b", "kind": "raw"}
+    lab = topology(uuts=uuts, links=[{"ends": pair, "rate": "1Gbit/s", "mtu": mtu} for pair in ends])
+    wanted = profile(frame_sizes=sizes, packet=[{"name": "p", "headers": "Ether()/IP()/UDP()"}])
+    found = resolve(lab, wanted).unsupported.get("a", {})
+    assert list(found) == refused
+    plan = CampaignPlan(lab, wanted, ("a",), (), unsupported=found and {"a": found})
+    assert [str(size) for size in wanted.all_frame_sizes if not plan.forwards("a", size)] == refused
+    for warning in warnings_of({"a": found}):
+        assert f"links of stream s1 take at most {mtu + 18} bytes" in warning.text
+        assert f"frames of at most {mtu - 32} bytes" in warning.text
+
+
+def test_frames_that_each_uut_makes_too_long_are_an_error():
+    lab = topology(uuts=[{"name": name, "kind": "raw", **ORIGINATES} for name in ("a", "b")])
+    wanted = profile(frame_sizes=[64, 1518], packet=[{"name": "p", "headers": "Ether()/IP()/UDP()"}])
+    fault = "profile one: frames 1518 p: no UUT can forward them: UUT a: the UUT makes .* 50 bytes longer.*; UUT b: "
+    with pytest.raises(UsageError, match=fault):
+        resolve(lab, wanted)
 
 
 def test_a_packet_that_no_uut_forwards_is_an_error_with_all_reasons():

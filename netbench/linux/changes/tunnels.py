@@ -24,7 +24,7 @@ class AddTunnel(AddLink):
 
     `kind` is vxlan, geneve, gretap (GRE with Ethernet inside) or gre (GRE with IP inside, without a MAC address). With
     `remote` it sends there from the address `local`; otherwise it receives from any address. The kernel accepts GENEVE
-    from any address only if it accepts any VNI as well (geneve.c, collect metadata).
+    from any address only if it accepts any VNI as well (geneve.c, collect metadata). `mtu` 0 is the kernel's choice.
     """
 
     kind: str
@@ -32,10 +32,11 @@ class AddTunnel(AddLink):
     mac: str = ""
     local: str = ""
     remote: str = ""
+    mtu: int = 0
 
     @property
     def line(self) -> tuple[str, ...]:
-        mac = "address {0.mac}" if self.mac else ""
+        mac = f"{'address {0.mac}' if self.mac else ''} {'mtu {0.mtu}' if self.mtu else ''}"
         ends = f"{'local {0.local}' if self.local else ''} {'remote {0.remote}' if self.remote else ''}"
         match self.kind:
             case "vxlan":
