@@ -57,6 +57,7 @@ def test_loss_in_the_uut_is_exact_to_the_frame_and_flows_take_turns(lab, tmp_pat
     assert all(port == first + number % 1000 for number, port in ports.items())
 
 
+FRAMES = 300
 MAGIC = b"\xbe\x9b\xe9\x55"
 PLAIN = "Ether()/IP()/UDP()"
 # In this order: each packet has headers that the device must lose for a later one.
@@ -84,7 +85,7 @@ def test_described_packets_arrive_as_described_and_leave_no_header_behind(lab, t
             packet = {"name": "described", "headers": headers} | ({"vary": values} if vary else {})
             measured = measure("1500fps", 128, packet=packet, snap_length=128)
             (counts,) = measured.result.streams
-            assert (counts.sent.frames, counts.received.frames, counts.foreign_frames) == (300, 300, 0), headers
+            assert (counts.sent.frames, counts.received.frames, counts.foreign_frames) == (FRAMES, FRAMES, 0), headers
             assert measured.result.verdict is Verdict.VALID, (headers, measured.result.reasons)
             found = counts.received.packet
             assert found is not None
@@ -92,22 +93,22 @@ def test_described_packets_arrive_as_described_and_leave_no_header_behind(lab, t
             assert found.reordered_in_flows == 0
             assert_as_described(measured.captures["s1"], headers, vary)
         measured = measure("1500fps", 64)
-        assert (measured.result.verdict, measured.sequences) == (Verdict.VALID, list(range(1, 301)))
+        assert (measured.result.verdict, measured.sequences) == (Verdict.VALID, list(range(1, FRAMES + 1)))
         assert {frame.src_port for frame in measured.frames["s1"]} == {9}
 
 
 def assert_as_described(capture, headers, vary):
     """Compare every frame with its description by scapy; the first frame has the second value of a varying field."""
-    described = eval(headers, {**vars(scapy.layers.all), **vars(scapy.contrib.mpls)})  # noqa: S307 - of the table above
+    described = eval(headers, {**vars(scapy.layers.all), **vars(scapy.contrib.mpls)})
     written = [(layer.name, dict(layer.fields)) for layer in described.iterpayloads()]
     with capture.open("rb") as file:
         frames = [frame for _, frame in dpkt.pcap.UniversalReader(file) if MAGIC in frame]
+    assert len(frames) == FRAMES
     for number, frame in enumerate(frames, start=1):
         layers = [layer for layer in Ether(frame).iterpayloads() if not isinstance(layer, Raw)]
         assert [layer.name for layer in layers] == [name for name, _ in written]
-        assert [{name: layer.fields[name] for name in fields} for layer, (_, fields) in zip(layers, written)] == [
-            fields for _, fields in written
-        ]
+        for layer, (_, fields) in zip(layers, written, strict=True):
+            assert {name: layer.fields[name] for name in fields} == fields
         payload = bytes(layers[-1].payload)
         assert (payload[:4], int.from_bytes(payload[4:8])) == (MAGIC, number)
         for field, (first, count) in vary.items():

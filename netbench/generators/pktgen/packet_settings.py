@@ -13,7 +13,7 @@ from netbench.model.traffic import Traffic
 _FIELDS = {
     "Ether": ("src", "dst"),
     "Dot1Q": ("vlan", "prio", "dei", "id"),
-    "MPLS": ("label", "cos", "s", "ttl"),
+    "MPLS": ("label", "cos", "s", "ttl"),  # the notation has s = 1 in the last label only
     "IP": ("src", "dst", "tos"),
     "IPv6": ("src", "dst", "tc"),
     "UDP": ("sport", "dport"),
@@ -74,17 +74,8 @@ def _unsupported_layers(layers: Sequence[Layer]) -> Iterator[str]:
         yield f"{names.count('Dot1Q')} layers Dot1Q: pktgen has two"
     if names.count("MPLS") > _MOST_LABELS:
         yield f"{names.count('MPLS')} layers MPLS: pktgen has {_MOST_LABELS}"
-    yield from _unsupported_labels([dict(layer.fields) for layer in layers if layer.name == "MPLS"])
-
-
-def _unsupported_labels(labels: Sequence[Mapping[str, object]]) -> Iterator[str]:
-    """Yield why pktgen cannot send these entries of a label stack, as phrases."""
-    for label in labels:
-        is_last = label is labels[-1]
-        if _number(label, "s", int(is_last)) != is_last:
-            yield f"field MPLS.s: pktgen sets it in the last label only ({_number(label, 's')} is not possible here)"
-        if not _label_entry(label):
-            yield "field MPLS.label: to pktgen, label 0 with cos 0 and ttl 0 means no labels; set ttl"
+    if not all(_label_entry(dict(layer.fields)) for layer in layers if layer.name == "MPLS"):
+        yield "field MPLS.label: to pktgen, label 0 with cos 0 and ttl 0 means no labels; set MPLS.ttl"
 
 
 def _unsupported_variation(varying: VaryingField) -> str:
