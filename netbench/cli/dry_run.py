@@ -16,7 +16,7 @@ from netbench.packets.build import expected_headers
 from netbench.plan.warm_up import MOST
 from netbench.plan.warnings import unsupported_packets
 from netbench.report.formats import count
-from netbench.testbed.bring_up import base_changes, cable_ends, host_identities, usual_ends
+from netbench.testbed.bring_up import base_changes, cable_ends, host_identities, source_changes, usual_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.resolved import cpus_of, make_backends
@@ -61,7 +61,11 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
         yield f"  # host {host}: ssh {f'{spec.user}@' if spec.user else ''}{spec.address}{played}"
     rings = wanted_rings(topology, request.resolved.in_use, lambda machine: cpus_of(topology, machine))
     for target in (None, *topology.vms, *topology.ssh_hosts):
-        changes = [*base_changes(topology, target), *planned_changes(rings, target)]
+        changes = [
+            *base_changes(topology, target),
+            *planned_changes(rings, target),
+            *source_changes(profile, request.resolved.in_use, target),
+        ]
         yield from (f"  {_on(target)}{change.command}" for change in changes)
     for uut in request.uuts:
         yield from _guests(request, uut, rings)

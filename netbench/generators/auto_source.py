@@ -113,11 +113,11 @@ class AutoSource(Source):
         return self._source_for(fps, frame_size).nearest_fps(fps, frame_size)
 
     def stamps(self, traffic: Traffic) -> Stamps:
-        return self._source_for(traffic.fps, traffic.frame_size).stamps(traffic)
+        return self._source_for(traffic.fps, _frames_of(traffic)).stamps(traffic)
 
     def prepare(self, traffic: Traffic) -> None:
         """Prepare the source for this load; MissingError for a mix that no source can send from this interface."""
-        name = self._choose(traffic.fps, traffic.frame_size)
+        name = self._choose(traffic.fps, _frames_of(traffic))
         if name not in self._opened:
             try:
                 self._open(name)
@@ -194,6 +194,12 @@ class AutoSource(Source):
         if self._prepared is None:
             raise TestbedError("an auto source is used before prepare()")
         return self._prepared
+
+
+def _frames_of(traffic: Traffic) -> FrameSize:
+    """Return the frames of a trial, with the name of their packet, also if it is that of the stream."""
+    size, packet = traffic.frame_size, traffic.packet
+    return size if packet is None else size.with_packet(packet.name)
 
 
 def _sends(kind: Generator, frame_size: FrameSize) -> bool:

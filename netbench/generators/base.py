@@ -120,5 +120,10 @@ class Generator(Protocol):
         """Return which layer or field of a packet it cannot send, and why, as a phrase; empty when it can."""
         return "" if self.sends_packets else "it sends plain frames only"
 
+    @classmethod
+    def leaves_checksums(cls, packet: Packet) -> bool:
+        """Return whether NICs that can compute checksums have to compute those of this packet."""
+        return False
+
     def source(self) -> Source:
         """Return a source that is not open yet."""

@@ -15,6 +15,7 @@ from netbench.linux.changes import (
     AddNamespace,
     AddVeth,
     Change,
+    ChecksumOffloadOff,
     KeepPort,
     MovePort,
     OffloadsOff,
@@ -77,6 +78,18 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
     # Grouped by namespace: one command brings up all interfaces of a namespace.
     namespaces = list(dict.fromkeys(netns for netns, _ in nics))
     return [*changes, *(SetUp(netns, nic) for namespace in namespaces for netns, nic in nics if netns == namespace)]
+
+
+def source_changes(profile: Profile, paths: Sequence[StreamPath], machine: str | None) -> list[Change]:
+    """Return the changes on a machine to the NICs of sources that send described packets, after base_changes()."""
+    kind = plugins(GENERATORS)[profile.generator.kind]
+    nics = dict.fromkeys(
+        path.source
+        for path in paths
+        for packet in (path.packet, *profile.packets.values())
+        if path.source.machine == machine and packet is not None and kind.leaves_checksums(packet)
+    )
+    return [ChecksumOffloadOff(nic.netns, nic.interface) for nic in nics]
 
 
 def resources(topology: Topology, machine: str | None = None) -> set[str]:

@@ -37,7 +37,7 @@ from netbench.model.tester import Identities, LinkIdentity
 from netbench.model.topology import Topology, devices
 from netbench.model.topology_specs import UutSpec
 from netbench.signals import shielded
-from netbench.testbed.bring_up import base_changes, cable_ends, host_identities, usual_ends
+from netbench.testbed.bring_up import base_changes, cable_ends, host_identities, source_changes, usual_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.doctor.ssh_checks import needed_in_run
 from netbench.testbed.emulated_ssh_hosts import server_changes
@@ -451,6 +451,8 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                 rings.switch_on()
                 paths = tuple(rings.received(path) for path in _known_paths(topology, machines))
                 used = [path for path in paths if path.name in in_use]
+                for name, machine in machines.items():
+                    machine.make(source_changes(resolved.profile, used, name))
                 known = topology, journal.run_id, machines, hosts, paths, resolved.profile, used
                 testbed = Testbed(
                     *known, others=presence.overlapping, rings=rings, scratch=local.scratch, port_warnings=warnings

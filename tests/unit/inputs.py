@@ -89,7 +89,7 @@ def stream_traffic(stream: str = "s1", **changes) -> Traffic:
 
 def planned_trial(topology: Topology, profile: Profile, streams: tuple[str, ...], **more) -> TrialSpec:
     """The trial of a profile's first frame size and load, as a plan would have it."""
-    (scenario, *_), (size, *_), (load, *_) = profile.scenarios, profile.frame_sizes, profile.loads
+    (scenario, *_), (size, *_), (load, *_) = profile.scenarios, profile.all_frame_sizes, profile.loads
     uut = more.pop("uut", topology.uuts[0].name)
     made = CampaignPlan(topology, profile, (uut,), profile.scenarios).trial(
         uut, scenario, size, load, 1, **{"index": 0, **more}

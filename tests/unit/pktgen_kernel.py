@@ -28,6 +28,8 @@ DIRECTORY = "/proc/net/pktgen"
 _SEND_NS = 2_500  # cost of one frame
 _NUMBERS = ("count", "delay", "pkt_size", "udp_src_min", "udp_src_max", "udp_dst_min", "udp_dst_max")
 _TEXTS = ("src_min", "src_max", "dst_min", "dst_max", "src_mac", "dst_mac")
+_FLAGS = "QUEUE_MAP_CPU", "NO_TIMESTAMP", "IPV6", "UDPCSUM"
+_MOST_LABELS = 16
 _UNKNOWN_ERROR = 524
 
 
@@ -42,6 +44,8 @@ class FakeDevice:
     name: str
     values: dict[str, str]
     flags: set[str] = field(default_factory=set)
+    tags: dict[str, str] = field(default_factory=dict)  # `vlan_id`, `svlan_p`, …; without an id there is no tag
+    labels: list[int] = field(default_factory=list)
     last_ok: bool = False
     xmit_mode: str = "start_xmit"
     running: bool = False
@@ -199,13 +203,52 @@ class FakeKernel:
                 raise Refused(_UNKNOWN_ERROR)
             device.values[command] = value
             device.result = f"OK: {command}={value}"
-        elif command == "flag" and value.removeprefix("!") in ("QUEUE_MAP_CPU", "NO_TIMESTAMP"):
+        elif re.fullmatch("s?vlan_(id|p|cfi)", command):
+            self._set_tag(device, command, value)
+        elif command == "mpls":
+            self._set_labels(device, value)
+        elif command in ("tos", "traffic_class"):
+            assert re.fullmatch("[0-9a-f]{2}", value), "the kernel ignores numbers of other lengths"
+            device.values[command] = value
+            device.result = f"OK: {command}={value}"
+        elif command in ("src6", "dst6"):
+            device.values[command] = value
+            device.flags.add("IPV6")
+            device.result = f"OK: {command}={value}"
+        elif command == "flag" and value.removeprefix("!") in _FLAGS:
             device.flags.discard(value.removeprefix("!"))
             device.flags |= {value} - {f"!{value.removeprefix('!')}"}
             device.result = "OK: flags=0x2000"
         else:
             device.result = f'No such parameter "{command}"'
             raise Refused(errno.EINVAL)
+
+    def _set_tag(self, device: FakeDevice, command: str, value: str) -> None:
+        """Set a field of a tag; an id above 4095, and that of an outer tag without an inner one, removes both."""
+        device.result = f"OK: {command}={value}"
+        if not command.endswith("_id"):
+            if command.partition("_")[0] + "_id" not in device.tags:
+                device.result = f"ERROR: {command} must be"
+                return
+        elif int(value) > 4095 or (command == "svlan_id" and "vlan_id" not in device.tags):
+            device.tags.clear()
+            return
+        else:
+            device.labels.clear()
+        device.tags[command] = value
+
+    def _set_labels(self, device: FakeDevice, value: str) -> None:
+        """Set the label stack, which removes tags; a first label that is no number removes the labels."""
+        device.labels.clear()
+        if re.match("[0-9a-f]", value):
+            labels = [int(label, 16) for label in value.split(",")]
+            if len(labels) >= _MOST_LABELS:
+                raise Refused(errno.E2BIG)
+            if any(label & 0x100 for label in labels):
+                device.flags.add("MPLS_RND")
+            device.labels += labels
+            device.tags.clear()
+        device.result = "OK: mpls=" + ",".join(f"{label:08x}" for label in device.labels)
 
     def _run(self, devices: list[FakeDevice]) -> None:
         for device in devices:

@@ -13,6 +13,7 @@ from netbench.generators.base import Generator, SourcePreference
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.generators.xdp.xdp import Xdp
 from netbench.model.frame_size import IMIX, FrameSize
+from netbench.model.packet_description import parse_packet
 from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identity
 from tests.unit.fakes import FakeSetup, FakeSource
@@ -25,7 +26,7 @@ TRAFFIC = stream_traffic(fps=3e6, duration_s=0.001)
 class FakeAfPacket(Generator):
     """Works on every host but `far`."""
 
-    auto_source, sends_mixes = AfPacket.auto_source, AfPacket.sends_mixes
+    auto_source, sends_mixes, sends_packets = AfPacket.auto_source, AfPacket.sends_mixes, AfPacket.sends_packets
 
     def __init__(self, options) -> None:
         self.wire = next(iter(FakeSetup.on(stream_paths(topology(1))).wires.values()))
@@ -130,6 +131,19 @@ def test_a_mix_is_afpackets_where_pktgen_sends_all_else():
             kinds.append(source.identity().kind)
     assert kinds == ["pktgen", "fake", "pktgen", "fake"]
     assert host.kernel.devices() == {}
+
+
+def test_a_packet_of_a_stream_is_not_sent_by_pktgen_which_may_not_support_it():
+    """Its frame sizes have no name of a packet: they are those of all streams."""
+    with closing(AutoGenerator().source()) as source:
+        source.open(PktgenHost(FakeKernel(), "near"), "nb-tx1", ())
+        packets, kinds = (None, parse_packet("vxlan"), None), []
+        for packet in packets:
+            traffic = replace(TRAFFIC, frame_size=FrameSize.of(128), packet=packet)
+            stamps = source.stamps(traffic)
+            source.prepare(traffic)
+            kinds.append((source.identity().kind, stamps.first_sequence == 1))
+    assert kinds == [("pktgen", True), ("fake", False), ("pktgen", True)]
 
 
 @pytest.mark.parametrize(

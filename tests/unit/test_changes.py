@@ -32,6 +32,7 @@ from netbench.linux.changes import (
     AddVlanInterface,
     BindThread,
     Change,
+    ChecksumOffloadOff,
     Enslave,
     GroOn,
     KeepPort,
@@ -88,6 +89,7 @@ EACH = {
     OffloadsOff(None, "eth1", tagging=True): (
         "ethtool -K eth1 gro off gso off tso off lro off tx-vlan-offload off tx-vlan-stag-hw-insert off"
     ),
+    ChecksumOffloadOff("nb-a", "eth1", old=("tx-checksum-ip-generic",)): "ip netns exec nb-a ethtool -K eth1 tx off",
     ReceiveByNapi("nb-a", "nb-x"): (
         "ip netns exec nb-a ethtool -K nb-x rx-gro-list off rx-udp-gro-forwarding off gro on && "
         "ip netns exec nb-a sh -c 'echo 1 >/sys/class/net/nb-x/threaded'"
@@ -187,7 +189,9 @@ class Ethtool(FakeHost):
             "lro": "large-receive-offload",
         }
         for name, state in zip(argv[3::2], argv[4::2], strict=True):
-            for offload in kinds if name == "tso" else {short.get(name, f"\t{name}")}:
+            checksums = {kind for kind in kinds if "checksum" in kind}
+            groups = {"tso": kinds - checksums, "tx": checksums}
+            for offload in groups.get(name, {short.get(name, f"\t{name}")}):
                 assert offload in self.states
                 if "fixed" not in self.states[offload]:
                     self.states[offload] = state
@@ -311,11 +315,37 @@ def test_offloads_found_on_are_switched_off_and_on_again(states, fails):
 
 
 @pytest.mark.parametrize(
+    ("generic", "ipv4", "fails"),
+    [
+        ("on", "off", ""),
+        ("off [fixed]", "on", ""),
+        ("off", "off [fixed]", ""),
+        ("off [requested on]", "on", ""),
+        ("on [fixed]", "off", "tx-checksum-ip-generic cannot be switched off"),
+    ],
+)
+def test_checksum_offloads_found_on_are_switched_off_and_on_again(generic, ipv4, fails):
+    host = Ethtool()
+    host.states |= {"\ttx-checksum-ip-generic": generic, "\ttx-checksum-ipv4": ipv4}
+    before = dict(host.states)
+    change = ChecksumOffloadOff(None, "eth1").with_former_state(MachineState(host))
+    with pytest.raises(TestbedError, match=fails) if fails else nullcontext():
+        change.make(host)
+    if not fails:
+        assert not any(state == "on" for name, state in host.states.items() if name.startswith("\ttx-checksum"))
+    change.undo(host)
+    assert {name: state.split()[0] for name, state in host.states.items()} == {
+        name: state.split()[0] for name, state in before.items()
+    }
+
+
+@pytest.mark.parametrize(
     "change",
     [
         AddRunDirectory("/run/netbench/vm/gone"),
         SetSysctl(None, "net.ipv6.conf.gone.disable_ipv6", "1", old="0"),
         OffloadsOff(None, "gone", old=("gro on",)),
+        ChecksumOffloadOff(None, "gone", old=("tx-checksum-ipv4",)),
         GroOn(None, "gone"),
         SteerReceived(None, "gone", (0,), ("/sys/class/net/gone/queues/rx-0/rps_cpus:0",)),
     ],
@@ -338,6 +368,7 @@ KILLED_TOOLS = {"ethtool": KILLED, "sh": KILLED, "grep": KILLED, "ip": Completed
     "change",
     [
         OffloadsOff(None, "eth1", old=("gro on",)),
+        ChecksumOffloadOff(None, "eth1", old=("tx-checksum-ipv4",)),
         GroOn(None, "eth1"),
         SteerReceived(None, "eth1", (0,), ("/sys/class/net/eth1/queues/rx-0/rps_cpus:0",)),
         KeepPort("eth1", True, settings=("ipv4/conf/eth1/proxy_arp=1",)),

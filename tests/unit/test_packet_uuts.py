@@ -368,6 +368,11 @@ LINES = [
         "link del t",
     ),
     (AddTunnel("ns", "t", "geneve", 5), "ip -n ns link add name t type geneve external dstport 6081", "link del t"),
+    (
+        AddTunnel("ns", "t", "gretap", 5, "02:00:00:00:00:01", "1.2.3.4", "1.2.3.5"),
+        "ip -n ns link add name t address 02:00:00:00:00:01 type gretap local 1.2.3.4 remote 1.2.3.5 ttl 64 key 5",
+        "link del t",
+    ),
     (AddTunnel("ns", "t", "gre", 5, local="1.2.3.4"), "ip -n ns link add name t type gre local 1.2.3.4 key 5", None),
 ]
 

@@ -5,7 +5,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult
-from netbench.testbed.bring_up import base_changes
+from netbench.testbed.bring_up import base_changes, source_changes
 from netbench.testbed.testbed import Testbed
 from netbench.testbed.virtual_machines import running_vm
 from netbench.trial.run import run_trial
@@ -76,7 +76,8 @@ class Measured:
     """A trial, and the stream's frames in the capture, in the order of the file."""
 
     result: TrialResult
-    frames: dict[str, list[Frame]]
+    frames: dict[str, list[Frame]]  # of plain packets
+    captures: dict[str, Path]
 
     @property
     def sequences(self) -> list[int]:
@@ -123,15 +124,20 @@ class Lab:
 
     @contextmanager
     def setup(
-        self, captures: Path, uut: str = "bridge", streams: int = 1, generator: object = "pktgen"
+        self, captures: Path, uut: str = "bridge", streams: int = 1, generator: object = "pktgen", packet: object = None
     ) -> Iterator[Measure]:
-        """A function that runs a trial with this UUT and these sources: measure(load, frame_size, **profile)."""
+        """A function that runs a trial with this UUT and these sources: measure(load, frame_size, **profile).
+
+        The NICs of the sources are prepared for `packet`.
+        """
         paths = stream_paths(TOPOLOGY)[:streams]
         hosts = {name: self.host(name) for name in TOPOLOGY.hosts}
-        testbed = Testbed(TOPOLOGY, "nbt-lab", {"lab": self._vm}, hosts, paths, profile(generator=generator))
+        usual = profile(generator=generator, packet=packet or "plain")
+        testbed = Testbed(TOPOLOGY, "nbt-lab", {"lab": self._vm}, hosts, paths, usual)
         spec = next(spec for spec in TOPOLOGY.uuts if spec.name == uut)
         numbers = count()
         try:
+            self._vm.make(source_changes(usual, paths, "lab"))
             testbed.open_endpoints()
             with testbed.uut(spec) as unit:
 
@@ -139,9 +145,10 @@ class Lab:
                     names = tuple(path.name for path in paths)
                     asked = profile(**{**PATIENT, "loads": load, "frame_sizes": frame_size, **more})
                     wanted = planned_trial(TOPOLOGY, asked, names, index=next(numbers), uut=uut)
-                    result = run_trial(testbed.setup({VICTIM: unit}), wanted, Recording.as_wanted(asked, captures), 1)
+                    setup = replace(testbed.setup({VICTIM: unit}), packets=asked.packets)
+                    result = run_trial(setup, wanted, Recording.as_wanted(asked, captures), 1)
                     files = {name: captures / f"trial-{wanted.index:06d}-{name}.pcap" for name in names}
-                    return Measured(result, {name: frames_in(file) for name, file in files.items()})
+                    return Measured(result, {name: frames_in(file) for name, file in files.items()}, files)
 
                 yield measure
         finally:

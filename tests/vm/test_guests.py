@@ -89,6 +89,33 @@ def test_every_model_of_nic_forwards_both_ways_and_counts_to_the_frame(topology,
         assert point_counts(results, point, counter) == [250] * 4, point
 
 
+PACKETS = ["plain", "ipv6", "vlan", "qinq", "vxlan", "geneve", "gre", "nat44", "1k-flows"]
+TAGGED = {"vlan", "qinq"}
+
+
+@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
+def test_guests_and_containers_forward_the_shipped_packets_unchanged(topology, results, sink):
+    uuts = ["name: bridge, kind: qemu, forward: bridge", "name: route, kind: qemu, forward: route"]
+    if shutil.which("lxc-start"):
+        uuts.append("name: container, kind: container, forward: bridge")
+    few = settings(loads="1000fps", duration="200ms", frame_sizes=200, retries=4)
+    described = settings(packet=f"[{', '.join(PACKETS)}]", sink=sink)
+    done = netbench("run", topology(*uuts), "quick", "-o", results, *ONE, *few, *described, timeout_s=240)
+    assert done.returncode == 0, done.stdout + done.stderr + reasons(results)
+    found = rows(results)
+    assert [(row["uut"], row["packet"] or "plain") for row in found] == [
+        (uut, packet)
+        for uut in ("bridge", "route", "container")[: len(uuts)]
+        for packet in PACKETS
+        if uut != "route" or packet not in TAGGED
+    ]
+    for row in found:
+        assert (verdict_of(row), row["sent_frames"], row["received_frames"]) == ("valid", "200", "200"), row
+        assert (row["foreign_frames"], row["unexplained_frames"]) == ("0", "0"), row
+        if row["packet"]:
+            assert (row["changed_frames"], row["lossy_flows"], row["reordered_in_flows_frames"]) == ("0", "0", "0"), row
+
+
 def point_counts(results: Path, point: str, counter: str) -> list[int | None]:
     return [
         reading.grew

@@ -3,14 +3,21 @@
 import re
 import threading
 from contextlib import ExitStack, suppress
+from ipaddress import IPv4Address
 
+import dpkt
 import pytest
+import scapy.contrib.mpls
+import scapy.layers.all
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
 
 from netbench.errors import TestbedError
 from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.model.verdict import ReasonKind, Verdict
 from tests.netns.watching import wait_for
+from tests.truth.test_packets import has_valid_checksums
 from tests.unit.pktgen_kernel import MAX
 
 pytestmark = pytest.mark.vm
@@ -48,6 +55,66 @@ def test_loss_in_the_uut_is_exact_to_the_frame_and_flows_take_turns(lab, tmp_pat
     ports = {frame.sequence: frame.src_port for frame in measured.frames["s1"]}
     first = ports[1008] - 8
     assert all(port == first + number % 1000 for number, port in ports.items())
+
+
+FRAMES = 300
+MAGIC = b"\xbe\x9b\xe9\x55"
+# In this order: each packet has headers that the device must lose for a later one.
+PACKETS = [
+    ("Ether()/Dot1Q(vlan=100,prio=5,dei=1)/IP()/UDP()", {}),
+    ("Ether()/IPv6(tc=184)/UDP(sport=1234,dport=54)", {}),
+    ("Ether()/Dot1Q(vlan=200,prio=3)/Dot1Q(vlan=100,dei=1)/IP(tos=4)/UDP()", {}),
+    ("Ether()/MPLS(label=16,ttl=9)/MPLS(label=1048575,cos=5,ttl=255)/IP()/UDP()", {}),
+    ("Ether()/Dot1Q(vlan=7)/Dot1Q(vlan=8)/IPv6(tc=1)/UDP()", {"UDP.sport": (5000, 7)}),
+    ("Ether()/Dot1Q(vlan=4094)/IP()/UDP()", {"IP.src": ("198.18.77.250", 20), "UDP.sport": (5000, 7)}),
+    ("Ether()/MPLS(label=1000,ttl=64)/IPv6()/UDP()", {}),
+    (
+        "Ether()/IP(src='198.18.77.1',tos=184)/UDP(sport=1234)",
+        {"IP.dst": ("198.19.1.254", 3), "UDP.dport": (65_500, 35)},
+    ),
+    ("Ether()/IP(dst='198.19.77.2')/UDP(dport=5678)", {}),
+]
+
+
+def test_described_packets_arrive_as_described_and_leave_no_header_behind(lab, tmp_path):
+    """The kernel's files do not show all headers of a device: every captured frame is dissected."""
+    with lab.setup(tmp_path, packet="ipv6") as measure:
+        for headers, vary in PACKETS:
+            values = {field: {"from": first, "count": count} for field, (first, count) in vary.items()}
+            packet = {"name": "described", "headers": headers} | ({"vary": values} if vary else {})
+            measured = measure("1500fps", 128, packet=packet, snap_length=128)
+            (counts,) = measured.result.streams
+            assert (counts.sent.frames, counts.received.frames, counts.foreign_frames) == (FRAMES, FRAMES, 0), headers
+            assert measured.result.verdict is Verdict.VALID, (headers, measured.result.reasons)
+            found = counts.received.packet
+            assert found is not None
+            assert (found.changed, found.changed_frames, found.lossy_flows) == ((), 0, 0), headers
+            assert found.reordered_in_flows == 0
+            assert_as_described(measured.captures["s1"], headers, vary)
+        measured = measure("1500fps", 64)
+        assert (measured.result.verdict, measured.sequences) == (Verdict.VALID, list(range(1, FRAMES + 1)))
+        assert {frame.src_port for frame in measured.frames["s1"]} == {9}
+
+
+def assert_as_described(capture, headers, vary):
+    """Compare every frame with its description by scapy; the first frame has the second value of a varying field."""
+    described = eval(headers, {**vars(scapy.layers.all), **vars(scapy.contrib.mpls)})
+    written = [(layer.name, dict(layer.fields)) for layer in described.iterpayloads()]
+    with capture.open("rb") as file:
+        frames = [frame for _, frame in dpkt.pcap.UniversalReader(file) if MAGIC in frame]
+    assert len(frames) == FRAMES
+    for number, frame in enumerate(frames, start=1):
+        layers = [layer for layer in Ether(frame).iterpayloads() if not isinstance(layer, Raw)]
+        assert [layer.name for layer in layers] == [name for name, _ in written]
+        for layer, (_, fields) in zip(layers, written, strict=True):
+            assert {name: layer.fields[name] for name in fields} == fields
+        payload = bytes(layers[-1].payload)
+        assert (payload[:4], int.from_bytes(payload[4:8])) == (MAGIC, number)
+        for field, (first, count) in vary.items():
+            layer, _, name = field.partition(".")
+            value = getattr(next(one for one in layers if one.name == layer), name)
+            assert int(IPv4Address(value)) == int(IPv4Address(first)) + number % count
+        assert has_valid_checksums(frame), frame.hex()
 
 
 def test_the_delay_of_the_path_comes_back_right(lab, tmp_path):

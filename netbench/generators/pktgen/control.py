@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from netbench.errors import TestbedError
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenDevice, PktgenFiles, thread_file
+from netbench.generators.pktgen.packet_settings import DEPENDENT
 from netbench.generators.pktgen.parameters import NO_DELAY, Settings
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
@@ -34,8 +35,7 @@ _ARM = "queue_xmit"
 # Names of settings in the device file that differ from the names of their commands.
 _SHOWN_AS: Mapping[str, tuple[str, ...]] = {
     "pkt_size": ("min_pkt_size", "max_pkt_size"),
-    **dict.fromkeys(("src6", "dst6", "tos", "traffic_class", "mpls"), ()),
-    **dict.fromkeys(("vlan_id", "vlan_p", "vlan_cfi", "svlan_id", "svlan_p", "svlan_cfi"), ()),
+    **dict.fromkeys(("src6", "dst6", "tos", "traffic_class", *DEPENDENT), ()),
 }
 
 
@@ -293,6 +293,8 @@ class Control:
         if sender.in_kernel is None:
             self._files.write(thread_file(sender.cpu), f"add_device {sender.device}")
             sender.in_kernel = {}
+        if _dependent(sender.settings) != _dependent(sender.in_kernel):
+            sender.in_kernel = {name: sender.in_kernel[name] for name in sender.in_kernel.keys() - DEPENDENT}
         for command, value in sender.settings.items():
             if sender.in_kernel.get(command) != value:
                 self._files.write(sender.device, _line(command, value))
@@ -331,6 +333,10 @@ class Control:
             f"pktgen of host {self._files.host.name} is in use: other software added {', '.join(foreign)}; "
             f"if they are leftovers, remove them: `echo reset > {DIRECTORY}/{CONTROL}` there"
         )
+
+
+def _dependent(settings: Settings) -> Settings:
+    return {command: settings[command] for command in settings.keys() & DEPENDENT}
 
 
 def _line(command: str, value: str) -> str:

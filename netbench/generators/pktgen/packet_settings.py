@@ -13,7 +13,7 @@ from netbench.model.traffic import Traffic
 _FIELDS = {
     "Ether": ("src", "dst"),
     "Dot1Q": ("vlan", "prio", "dei", "id"),
-    "MPLS": ("label", "cos", "s", "ttl"),
+    "MPLS": ("label", "cos", "s", "ttl"),  # the notation has s = 1 in the last label only
     "IP": ("src", "dst", "tos"),
     "IPv6": ("src", "dst", "tc"),
     "UDP": ("sport", "dport"),
@@ -25,10 +25,16 @@ _RANGES = {
     ("UDP", "sport"): ("udp_src_min", "udp_src_max"),
     ("UDP", "dport"): ("udp_dst_min", "udp_dst_max"),
 }
-_NO_TAG = "9999"  # an id above 4095 removes the tag
+_NO_TAGS = "9999"  # an id above 4095 removes both tags, also as that of the outer one
+_NO_LABELS = "off"  # no number: older kernels read `0` as a label
 _DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
-_MOST_LABELS = 16  # MAX_MPLS_LABELS
+_LAST_PORT = 65_535
+_MOST_LABELS = 15  # MAX_MPLS_LABELS is 16, but Linux before 6.15 rejects the last one
+_DEFAULT_LABEL = 3  # of scapy's MPLS
 _DEFAULT_LABEL_TTL = 0  # of scapy's MPLS
+# Commands that change each other's values in `pktgen_if_write`: tags remove labels, labels remove tags. They are
+# written together, in the order of the settings.
+DEPENDENT = frozenset(("mpls", "vlan_id", "vlan_p", "vlan_cfi", "svlan_id", "svlan_p", "svlan_cfi"))
 
 
 # Its TTL is 32. It numbers IPv4 packets, and computes the checksum of UDP over IPv6, over the number of the frame, too.
@@ -68,6 +74,8 @@ def _unsupported_layers(layers: Sequence[Layer]) -> Iterator[str]:
         yield f"{names.count('Dot1Q')} layers Dot1Q: pktgen has two"
     if names.count("MPLS") > _MOST_LABELS:
         yield f"{names.count('MPLS')} layers MPLS: pktgen has {_MOST_LABELS}"
+    if not all(_label_entry(dict(layer.fields)) for layer in layers if layer.name == "MPLS"):
+        yield "field MPLS.label: to pktgen, label 0 with cos 0 and ttl 0 means no labels; set MPLS.ttl"
 
 
 def _unsupported_variation(varying: VaryingField) -> str:
@@ -75,6 +83,8 @@ def _unsupported_variation(varying: VaryingField) -> str:
         return f"field {varying.ref}, which varies: pktgen varies {', '.join(map('.'.join, _RANGES))}"
     if not isinstance(varying.values, SteppedValues) or varying.values.step != 1:
         return f"field {varying.ref}: pktgen varies it in steps of 1 only"
+    if varying.ref.layer == "UDP" and varying.values.first + varying.values.count > _LAST_PORT:
+        return f"field {varying.ref}: pktgen varies it up to {_LAST_PORT - 1} only"
     return ""
 
 
@@ -115,14 +125,10 @@ def header_settings(packet: Packet) -> Mapping[str, str]:
 
     pktgen's files do not show all of them; a sink compares the headers that arrive.
     """
-    tags = [dict(layer.fields) for layer in packet.layers if layer.name == "Dot1Q"]
-    labels = [dict(layer.fields) for layer in packet.layers if layer.name == "MPLS"]
     layers = {layer.name: dict(layer.fields) for layer in packet.layers}
     is_ip6 = "on" if "IPv6" in layers else "off"
     return {
-        **_tag_settings("", tags[-1] if tags else None),
-        **_tag_settings("s", tags[0] if len(tags) > 1 else None),
-        "mpls": ",".join(_label(label, is_last=label is labels[-1]) for label in labels) or "0",
+        **_dependent_settings(packet.layers),
         "tos": f"{_number(layers.get('IP', {}), 'tos'):02x}",
         "traffic_class": f"{_number(layers.get('IPv6', {}), 'tc'):02x}",
         "IPV6": is_ip6,
@@ -130,10 +136,21 @@ def header_settings(packet: Packet) -> Mapping[str, str]:
     }
 
 
-def _tag_settings(prefix: str, tag: Mapping[str, object] | None) -> dict[str, str]:
+def _dependent_settings(layers: Sequence[Layer]) -> dict[str, str]:
+    """Return the commands for tags and labels, in an order that leaves those of this packet only."""
+    tags = [dict(layer.fields) for layer in layers if layer.name == "Dot1Q"]
+    labels = [dict(layer.fields) for layer in layers if layer.name == "MPLS"]
+    if labels:
+        return {"vlan_id": _NO_TAGS, "mpls": ",".join(f"{_label_entry(label):08x}" for label in labels)}
+    if not tags:
+        return {"mpls": _NO_LABELS, "vlan_id": _NO_TAGS}
+    if len(tags) == 1:
+        return {"svlan_id": _NO_TAGS, **_tag_settings("", tags[0])}
+    return {**_tag_settings("", tags[1]), **_tag_settings("s", tags[0])}
+
+
+def _tag_settings(prefix: str, tag: Mapping[str, object]) -> dict[str, str]:
     """Return the commands of one tag; `prefix` is `s` for the outer one of two."""
-    if tag is None:
-        return {f"{prefix}vlan_id": _NO_TAG}
     canonical = _number(tag, "dei") or _number(tag, "id")
     return {
         f"{prefix}vlan_id": str(tag.get("vlan", 1)),
@@ -142,11 +159,13 @@ def _tag_settings(prefix: str, tag: Mapping[str, object] | None) -> dict[str, st
     }
 
 
-def _label(label: Mapping[str, object], *, is_last: bool) -> str:
-    """Return an entry of the label stack as 32 bits in hexadecimal (RFC 3032, section 2.1)."""
-    bottom = _number(label, "s", int(is_last))
-    value = _number(label, "label", 3) << 12 | _number(label, "cos") << 9 | bottom << 8
-    return f"{value | _number(label, 'ttl', _DEFAULT_LABEL_TTL):08x}"
+def _label_entry(label: Mapping[str, object]) -> int:
+    """Return an entry of the label stack, 32 bits (RFC 3032, section 2.1).
+
+    The bit of the last label is 0: pktgen sets it, and takes it in a command as a request for random labels.
+    """
+    value = _number(label, "label", _DEFAULT_LABEL) << 12 | _number(label, "cos") << 9
+    return value | _number(label, "ttl", _DEFAULT_LABEL_TTL)
 
 
 def _number(fields: Mapping[str, object], name: str, default: int = 0) -> int:

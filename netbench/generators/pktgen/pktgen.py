@@ -52,6 +52,10 @@ class PktGen(Generator):
     def unsupported_part(self, packet: Packet) -> str:
         return unsupported_part(packet)
 
+    @classmethod
+    def leaves_checksums(cls, packet: Packet) -> bool:
+        return any(layer.name == "IPv6" for layer in packet.layers)
+
     def source(self) -> "PktGenSource":
         return PktGenSource(self._options, self)
 

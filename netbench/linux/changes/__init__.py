@@ -25,7 +25,14 @@ from netbench.linux.changes.links import (
     SetUp,
 )
 from netbench.linux.changes.ports import KeepPort, MovePort
-from netbench.linux.changes.receive import BindThread, GroOn, OffloadsOff, ReceiveByNapi, SteerReceived
+from netbench.linux.changes.receive import (
+    BindThread,
+    ChecksumOffloadOff,
+    GroOn,
+    OffloadsOff,
+    ReceiveByNapi,
+    SteerReceived,
+)
 from netbench.linux.changes.routes import AddRoute, AddRule
 from netbench.linux.changes.tunnels import AddTunnel, AddVlan, AddVlanInterface
 
@@ -51,6 +58,7 @@ __all__ = [
     "AddVlanInterface",
     "BindThread",
     "Change",
+    "ChecksumOffloadOff",
     "Enslave",
     "GroOn",
     "KeepPort",

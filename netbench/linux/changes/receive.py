@@ -1,4 +1,4 @@
-"""How the kernel processes received frames: offloads, NAPI from a ring in a bound kernel thread, spread over CPUs."""
+"""How the kernel processes frames: offloads, NAPI from a ring in a bound kernel thread, spread over CPUs."""
 
 import re
 import shlex
@@ -106,6 +106,42 @@ class OffloadsOff(FeatureChange):
                 on = "requested on" in state or (state.startswith("on") and "requested off" not in state)
                 requested.append(f"{short.get(name, name.strip())} {'on' if on else 'off'}")
         return requested
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksumOffloadOff(FeatureChange):
+    """Compute the checksums of sent frames in the kernel; `old` are the kinds of checksums that the NIC computed.
+
+    A virtual NIC never computes them: sinks would capture unfinished checksums.
+    """
+
+    old: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        return self._switch_command("tx off")
+
+    def with_former_state(self, state: MachineState) -> Self:
+        return replace(self, old=tuple(self._kinds_on(state.host)))
+
+    def make(self, host: Host) -> None:
+        self._switch(host, ["tx off"])
+        if fixed := self._kinds_on(host):
+            raise TestbedError(f"{self.interface}: {', '.join(fixed)} cannot be switched off; checksums are unfinished")
+
+    def undo(self, host: Host) -> None:
+        try:
+            on = self._kinds_on(host)
+        except TestbedError as error:
+            if Fault.GONE in error.fault:
+                return  # the interface was removed
+            raise
+        self._switch(host, [f"{kind} on" for kind in self.old if kind not in on])
+
+    def _kinds_on(self, host: Host) -> list[str]:
+        """Return the kinds of checksums that the NIC computes."""
+        kinds = [(name.strip(), state) for name, state in self._features(host) if name.startswith("\ttx-checksum-")]
+        return [name for name, state in kinds if state.split()[0] == "on"]
 
 
 @dataclass(frozen=True, slots=True)

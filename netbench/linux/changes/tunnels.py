@@ -7,6 +7,7 @@ from netbench.linux.changes.base import RequestInNamespace
 from netbench.linux.changes.links import AddLink
 
 VXLAN_PORT, GENEVE_PORT = 4789, 6081  # RFC 7348, section 5; RFC 8926, section 3.3
+_HOPS = 64  # as in VXLAN and GENEVE (net.ipv4.ip_default_ttl)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,9 @@ class AddTunnel(AddLink):
                     f"id {{0.id}} remote {{0.remote}} dstport {GENEVE_PORT} noudpcsum" if self.remote else receives
                 )
             case _:
-                of_kind = f"{ends} {'' if self.id is None else 'key {0.id}'}"
+                # By default, the outer header has the TTL of the inner one (ip_tunnel_xmit).
+                ttl = f"ttl {_HOPS}" if self.remote else ""
+                of_kind = f"{ends} {ttl} {'' if self.id is None else 'key {0.id}'}"
         return self._words(f"link add name {{0.interface}} {mac} type {{0.kind}} {of_kind}")
 
 
