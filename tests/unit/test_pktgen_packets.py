@@ -75,11 +75,14 @@ LABELS = "/".join(["MPLS(ttl=1)"] * 16)
     ],
 )
 def test_packets_that_it_cannot_send_are_refused_with_layer_and_field(headers, vary, words):
-    assert words in unsupported_part(parse_packet({"headers": headers, "vary": vary} if vary else headers))
+    packet = parse_packet({"headers": headers, "vary": vary} if vary else headers)
+    assert packet is not None
+    assert words in unsupported_part(packet)
 
 
 @pytest.mark.parametrize("headers", PACKETS)
 def test_packets_that_it_sends_and_those_whose_checksum_it_leaves_to_the_nic(headers):
     packet = parse_packet(headers)
+    assert packet is not None
     assert unsupported_part(packet) == ""
     assert PktGen.leaves_checksums(packet) == ("IPv6" in headers)

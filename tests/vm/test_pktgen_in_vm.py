@@ -60,7 +60,7 @@ def test_loss_in_the_uut_is_exact_to_the_frame_and_flows_take_turns(lab, tmp_pat
 FRAMES = 300
 MAGIC = b"\xbe\x9b\xe9\x55"
 # In this order: each packet has headers that the device must lose for a later one.
-PACKETS = [
+PACKETS: list[tuple[str, dict[str, tuple[object, int]]]] = [
     ("Ether()/Dot1Q(vlan=100,prio=5,dei=1)/IP()/UDP()", {}),
     ("Ether()/IPv6(tc=184)/UDP(sport=1234,dport=54)", {}),
     ("Ether()/Dot1Q(vlan=200,prio=3)/Dot1Q(vlan=100,dei=1)/IP(tos=4)/UDP()", {}),
