@@ -12,11 +12,14 @@ from netbench.report.figures.packets import COST, FLOWS
 from netbench.report.figures.rfc2544 import throughput_by_size_chart
 from netbench.report.model import ReportModel
 from netbench.report.styles import styles
+from netbench.report.tables.registry import largest_first
 from netbench.statistics.compared_cells import CellSelection
 from netbench.statistics.comparison import compare
 from netbench.statistics.flow_groups import changed_frames, fairness_of, losses_by_field
+from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import contradictory_maxima
 from netbench.statistics.packets import flow_scaling, packet_costs
+from netbench.statistics.search_comparison import compare_searches
 from tests.unit.comparison_factory import as_compared
 from tests.unit.report_page import page_of
 from tests.unit.results_factory import campaign, search_result, stream_counts, trial
@@ -230,3 +233,57 @@ def test_a_comparison_matches_cells_of_the_same_packet():
     new = campaign([*trials("raw", FrameSize.of(64, "vlan"), 600, VLAN), *trials("raw", FrameSize.of(64, "gre"), 500)])
     (comparison,) = compare(as_compared(base, "base"), [as_compared(new, "new")])
     assert {str(difference.place.frame_size) for difference in comparison.differences} == {"64 vlan"}
+
+
+def with_packets(results, **packets):
+    return replace(results, manifest={**results.manifest, "packets": packets})
+
+
+CELLS = campaign([*trials("raw", FrameSize.of(64), 800), *trials("raw", FrameSize.of(64, "mine"), 600)])
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "compared", "why"),
+    [
+        ({"headers": "Ether()/IP()"}, {"headers": "Ether()/IP()"}, {"64", "64 mine"}, None),
+        (
+            {"headers": "Ether()/IP()"},
+            {"headers": "Ether()/IPv6()"},
+            {"64"},
+            "packet mine: Ether()/IP() in base; Ether()/IPv6() in new",
+        ),
+        (
+            {"headers": "Ether()/IP()", "vary": {"IP.id": {"list": [1, 2]}}},
+            {"headers": "Ether()/IP()"},
+            {"64"},
+            "packet mine: vary {IP.id: {list: [1, 2]}} in base; no vary in new",
+        ),
+        (None, {"headers": "Ether()/IP()"}, {"64", "64 mine"}, None),  # results of an earlier version
+    ],
+)
+def test_packets_of_one_name_are_compared_only_if_their_descriptions_are_equal(base, new, compared, why):
+    sides = [with_packets(CELLS, **({"mine": packet} if packet else {})) for packet in (base, new)]
+    (comparison,) = compare(as_compared(sides[0], "base"), [as_compared(sides[1], "new")])
+    assert {str(difference.place.frame_size) for difference in comparison.differences} == compared
+    assert {(cell.why, cell.kind.value) for cell in comparison.left_out if cell.place.load} == (
+        {(why, "other-packet")} if why else set()
+    )
+
+
+def test_limits_of_different_packets_are_not_compared():
+    found = search_result(frame_size=FrameSize.of(64, "mine"))
+    sides = [
+        with_packets(replace(CELLS, searches=(found,)), mine={"headers": headers})
+        for headers in ("Ether()/IP()", "Ether()/IPv6()")
+    ]
+    comparison = compare_searches("base", sides[0], "new", sides[1])
+    assert not comparison.differences
+    assert [cell.kind.value for cell in comparison.left_out] == ["other-packet"]
+
+
+def test_packets_are_in_the_order_of_the_profile_in_results():
+    names = ["1k-flows", "10k-flows", "", "100k-flows"]
+    results = campaign([trial for name in sorted(names) for trial in trials("raw", FrameSize.of(64, name), 600)])
+    ordered = group_trials(with_packets(results, **dict.fromkeys(names)))
+    assert [group.frame_size.packet for group in ordered] == names
+    assert [item.frame_size.packet for item in largest_first(ordered, lambda item: item.frame_size)] == names
