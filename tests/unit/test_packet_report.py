@@ -10,7 +10,9 @@ from netbench.model.search import Rfc2544Tests
 from netbench.report.caveats import caveats
 from netbench.report.figures.packets import COST, FLOWS
 from netbench.report.figures.rfc2544 import throughput_by_size_chart
+from netbench.report.findings import findings
 from netbench.report.model import ReportModel
+from netbench.report.sections import main_chart
 from netbench.report.styles import styles
 from netbench.report.tables.registry import largest_first
 from netbench.statistics.compared_cells import CellSelection
@@ -287,3 +289,52 @@ def test_packets_are_in_the_order_of_the_profile_in_results():
     ordered = group_trials(with_packets(results, **dict.fromkeys(names)))
     assert [group.frame_size.packet for group in ordered] == names
     assert [item.frame_size.packet for item in largest_first(ordered, lambda item: item.frame_size)] == names
+
+
+PACKETS = [
+    (
+        [("", 800), ("vlan", 600), ("ipv6", 799), ("gre", 400)],
+        (0, 1, -1),
+        "gre costs most: it cuts the peak throughput of raw by 50 % (50 … 50 %), compared with plain frames. vlan: of "
+        "raw by 25 % (25 … 25 %). raw: no significant change with ipv6 (changes above 1 % are excluded).",
+    ),
+    ([("", 800), ("vlan", 600)], (0, 1, -1), "vlan cuts the peak throughput of raw by 25 % (25 … 25 %), compared"),
+    (
+        [("", 800), ("ipv6", 799), ("vlan", 1000)],
+        (0, 1, -1),
+        "No significant cost of a packet was found. raw: no significant change with ipv6 (changes above 1 % are "
+        "excluded); vlan ≥ 1.25 × plain frames",
+    ),
+    ([("", 800), ("vlan", 700)], (0,), "The cost of a packet could not be measured. raw: vlan "),
+    ([("ipv6", 800), ("vlan", 700)], (0, 1, -1), None),
+]
+
+
+@pytest.mark.parametrize(("received", "noise", "text"), PACKETS)
+def test_the_cost_of_packets_is_a_finding(received, noise, text):
+    results = campaign(
+        [trial for name, count in received for trial in trials("raw", FrameSize.of(64, name), count, noise=noise)]
+    )
+    found = [finding for finding in findings(results) if finding.topic == "Packets"]
+    assert [finding.text[: len(text or "")] for finding in found] == ([text] if text else [])
+
+
+@pytest.mark.parametrize(
+    ("packets", "chart"),
+    [
+        ({"": "plain", "vlan": {"headers": "Ether()/Dot1Q()/IP()/UDP()"}}, "packet-cost-0"),
+        ({"": "plain", "9-flows": {"headers": "Ether()/IP()/UDP()", "vary": {}}}, "flows-0"),
+        ({"vlan": {"headers": "Ether()/Dot1Q()/IP()/UDP()"}}, "maximum"),
+        ({}, "maximum"),
+    ],
+)
+def test_the_first_screen_compares_packets_if_a_profile_has_several(packets, chart):
+    names = packets or {"": "plain"}
+    every = [
+        trial
+        for name in names
+        for trial in trials("raw", FrameSize.of(64, name), 600, flows(9) if "flows" in name else None)
+    ]
+    shown = main_chart(model(replace(campaign(every), manifest={**campaign(every).manifest, "packets": packets})))
+    assert shown is not None
+    assert f'id="figure-{chart}' in shown.html
