@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from netbench.capture.capture_counts import (
     CaptureCounts,
     Expected,
     InterfaceCapture,
+    StreamCapture,
 )
 from netbench.capture.clock_check import (
     CaptureClock,
@@ -48,18 +48,52 @@ def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCou
     ± STAMP_TOLERANCE_NS. A frame from another address of the source's network, with an earlier time stamp or none, is
     late from an earlier trial. A stream with described headers must be the only one: its frames have the magic where
     these headers imply it, and addresses are not considered. Every other frame except control and flush frames is
-    foreign. Without `expected`, each
-    pair of addresses with pktgen's magic is a stream on each interface, also in tunnels. If there are more than
-    MAX_STREAMS pairs, addresses vary from frame to frame: the file is read again, and streams are the frames with the
-    same destination, if these are too many as well, with the same source, or all frames. A truncated file is counted up
+    foreign. Without `expected`, each pair of addresses with pktgen's magic is a stream on each interface, also in
+    tunnels. If there are more than MAX_STREAMS pairs, or pairs share the numbers of one sequence, addresses vary from
+    frame to frame: the file is read again, and streams are the frames with the same destination, if these are too many
+    or share numbers as well, with the same source, or all frames. A truncated file is counted up
     to its end and a damaged one up to the damage. UsageError for an unreadable capture file, or a link type that
     streams cannot have.
     """
-    *grouped, last = StreamsBy
-    for by in grouped:
-        with suppress(TooManyStreamsError):
-            return _analyzed(path, expected, by)
-    return _analyzed(path, expected, last)
+    best: CaptureCounts | None = None
+    for by in StreamsBy:
+        try:
+            counts = _analyzed(path, expected, by)
+        except TooManyStreamsError:
+            if best is None and by is StreamsBy.NOTHING:
+                raise
+            continue
+        if best is None or _is_one_sequence(counts, best):
+            best = counts
+        if expected or not _may_share_sequence(best):
+            break
+    assert best
+    return best
+
+
+def _may_share_sequence(counts: CaptureCounts) -> bool:
+    """Return whether streams of an interface could have parts of one sequence: all lack numbers, and have few."""
+    by_interface: dict[int, list[StreamCapture]] = {}
+    for stream in counts.streams:
+        by_interface.setdefault(stream.interface, []).append(stream)
+    return any(_few_numbers(streams) for streams in by_interface.values())
+
+
+def _few_numbers(streams: Sequence[StreamCapture]) -> bool:
+    """Return whether several streams have together no more distinct numbers than lie between their extremes."""
+    first = min(stream.min_seq or 0 for stream in streams)
+    last = max(stream.max_seq or 0 for stream in streams)
+    received = sum(stream.received for stream in streams)
+    return len(streams) > 1 and all(stream.missing for stream in streams) and received <= last - first + 1
+
+
+def _is_one_sequence(joined: CaptureCounts, separate: CaptureCounts) -> bool:
+    """Return whether streams that were joined do not have the same numbers, as independent streams would have."""
+    duplicates, missing = (
+        [sum(getattr(stream, name) for stream in counts.streams) for counts in (joined, separate)]
+        for name in ("duplicates", "missing")
+    )
+    return len(joined.streams) < len(separate.streams) and duplicates[0] == duplicates[1] and missing[0] < missing[1]
 
 
 def _analyzed(path: Path, expected: Sequence[Expected], by: StreamsBy) -> CaptureCounts:

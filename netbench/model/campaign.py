@@ -167,3 +167,9 @@ class CampaignResults:
         """The selected scenarios, in the order of the profile."""
         listed = self.manifest.get("scenarios", ())
         return tuple(listed) if isinstance(listed, list | tuple) else ()
+
+    @property
+    def packets(self) -> Mapping[str, object]:
+        """The packets of the profile by name ("" is the plain one), in its order, as a user would write them."""
+        described = self.manifest.get("packets", {})
+        return described if isinstance(described, Mapping) else {}

@@ -5,14 +5,16 @@ loaded on other hosts, too.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import lcm, prod
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 MAX_FLOWS = 1 << 20
 MAX_VARYING_FIELDS = 16
 _TAGS = ("Dot1Q", "Dot1AD")  # layers with a VLAN id
 _USUAL_VLAN = 1  # scapy's default
+_OPPOSITE = {"src": "dst", "dst": "src", "sport": "dport", "dport": "sport"}
+_TUNNELS = ("VXLAN", "GENEVE", "GTP_U_Header", "MPLS")  # whose UDP ports have fixed roles in either direction
 # A literal of the notation: a number, text (an address), bytes, or a list of literals (TCP options). None is the
 # computed value of a checksum.
 FieldValue = int | str | bytes | tuple["FieldValue", ...] | None
@@ -150,6 +152,40 @@ class Packet:
         ids = [dict(layer.fields).get("vlan", _USUAL_VLAN) for layer in self.layers if layer.name in _TAGS]
         return tuple(number for number in ids if isinstance(number, int))
 
+    @property
+    def mirrored(self) -> Self:
+        """The packet in the other direction: source and destination of each header are exchanged, as in an answer.
+
+        These are addresses, and ports of UDP and TCP; those of a UDP header in front of a tunnel stay.
+        """
+        return replace(
+            self,
+            layers=_mirrored(self.layers),
+            vary=tuple(replace(field, ref=self._mirrored_ref(field.ref)) for field in self.vary),
+            expect=None if self.expect is None else _mirrored(self.expect),
+        )
+
+    def _mirrored_ref(self, ref: FieldRef) -> FieldRef:
+        """Return the field that has the values of `ref` in the mirrored packet."""
+        numbers = [number for number, layer in enumerate(self.layers) if layer.name == ref.layer]
+        stays = _is_tunnel_port(self.layers, numbers[ref.occurrence - 1])
+        return ref if stays else ref._replace(field=_OPPOSITE.get(ref.field, ref.field))
+
     def frames_per_value(self, number: int) -> int:
         """Return after how many frames the field with this index in `vary` takes its next value."""
         return prod(field.values.count for field in self.vary[:number]) if self.combined else 1
+
+
+def _mirrored(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Return headers with source and destination of each exchanged."""
+    return tuple(
+        layer
+        if _is_tunnel_port(layers, number)
+        else replace(layer, fields=tuple((_OPPOSITE.get(name, name), value) for name, value in layer.fields))
+        for number, layer in enumerate(layers)
+    )
+
+
+def _is_tunnel_port(layers: tuple[Layer, ...], number: int) -> bool:
+    """Return whether a header is the UDP header of a tunnel."""
+    return layers[number].name == "UDP" and number + 1 < len(layers) and layers[number + 1].name in _TUNNELS

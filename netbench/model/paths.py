@@ -80,7 +80,8 @@ class StreamPath:
     leads directly to it. It is as requested in the topology, or the actual way once the testbed is up. `mtu` is the
     smallest of its links. `reverse_of` is the stream that this one is the way back of: both share NICs, in opposite
     roles. `has_reverse`: there is a stream in the other direction, no matter which of the two is called the way back.
-    `packet` is the stream's own packet, which it sends in every trial; None: that of the trial.
+    `packet` is the stream's own packet, which it sends in every trial as described; None: that of the trial, which a
+    reverse stream mirrors.
     """
 
     name: str
@@ -100,6 +101,12 @@ class StreamPath:
     def nics_of(self) -> StreamId:
         """The stream that its NICs are named after: the one that it reverses, else itself."""
         return self.reverse_of or StreamId(self.name, self.number)
+
+    def packet_of(self, packet: Packet | None) -> Packet | None:
+        """Return the packet that this stream sends in trials with `packet`; None is the plain one."""
+        if self.packet is not None or packet is None:
+            return self.packet
+        return packet.mirrored if self.reverse_of else packet
 
     def role_forth(self, role: str) -> str:
         """Return the role that the NIC of a role has for the stream that the NICs are named after."""

@@ -140,10 +140,10 @@ class Profile(BaseModel):
     """Headers of the frames: `Ether()/IPv6()/UDP()`, a shipped packet, a mapping of `headers` (or `trex`: its code),
     `name`, `vary` and `expect`, `plain`, or a list of these. Default: `plain`, which is Ethernet, IPv4 and UDP."""
     vary: VaryField = None
-    """Fields of the only `packet` that vary from frame to frame: `{IP.src: {from: 198.18.1.1, count: 250}}`."""
+    """Fields of `packet`, if it is a single one, that vary from frame to frame: `{UDP.sport: {random: 1024-65535}}`."""
     expect: str | None = None
-    """Headers of the only `packet` at the sink, where the UUT changes them; `any` is the value of a field that is not
-    compared. Default: as the UUT is configured to forward it."""
+    """Headers of `packet`, if it is a single one, at the sink, where the UUT changes them; `any`: a field that is not
+    compared. Default: as the UUT is configured to send it."""
     loads: Annotated[tuple[ProfileLoadField, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     """Load of each source: 400Mbit/s (L1), 148809fps, 50% (of line rate), 50% of maximum (of the UUT), max."""
     streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()

@@ -288,7 +288,8 @@ def calibration_plan(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
     case = profile.scenario(SHARED_IDLE if sizes else DEDICATED)
     numbers = {fewest_sources(plan)} if sizes else set()
     if shares_of_victim(plan):
-        sizes = sorted({*sizes, *profile.all_frame_sizes})
+        every = dict.fromkeys((*sizes, *profile.all_frame_sizes))
+        sizes = sorted(every, key=lambda size: size.without_packet)  # of one size in the order of the packets
         numbers.update(*(source_numbers(plan.topology, profile, scenario) for scenario in plan.scenarios))
     seconds = spec.duration or min(_USUAL_S, profile.duration)
     case = case.model_copy(update={"streams": tuple(sorted(numbers))})

@@ -1,8 +1,8 @@
 """The findings of a campaign in a few sentences, at the top of the page and of the terminal output.
 
-They cover throughput relative to the baseline, the cost of neighbours, the onset of loss, the places of loss, and
-caveats. Only UUTs in the same setting are compared, because an emulated CPU does not predict a real one. The baseline
-is the first UUT of the topology in each setting.
+They cover throughput relative to the baseline, the cost of packets and of neighbours, the onset of loss, the places of
+loss, and caveats. Only UUTs in the same setting are compared, because an emulated CPU does not predict a real one. The
+baseline is the first UUT of the topology in each setting.
 """
 
 from collections import Counter
@@ -38,9 +38,10 @@ from netbench.report.styles import label
 from netbench.report.tables.searches import bounds_text, remark
 from netbench.statistics.groups import Group, best_groups, group_trials, grouped
 from netbench.statistics.interference import CountedLoads, RelativeMaximum, compared, counted_loads, relative_maxima
-from netbench.statistics.intervals import Interval
+from netbench.statistics.intervals import Interval, RatioOfMeans
 from netbench.statistics.limits import contradictory_maxima, maximum_of, with_limits, would_not_take_more
 from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
+from netbench.statistics.packets import PacketCost, packet_costs
 
 _MOST_NAMED = 4  # UUTs in a sentence
 _WORTH_NAMING = 0.1  # share of all lost frames from which a second place is named
@@ -94,6 +95,7 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
         return (Finding("Result", no_result(results), "verdicts"),)
     known = [
         *(_highest_loads(results) if results.searches else _throughput(results, groups)),
+        *_packets(results, groups),
         *_neighbours(results, groups),
         *(() if results.searches else _loss(results, groups)),
     ]
@@ -357,6 +359,63 @@ def _costs(
     details = [sentence("findings.no_change", uuts=enumerated(same[:_MOST_NAMED]))] if same else []
     details += [f"{'; '.join(texts[:_MOST_NAMED])}." for texts in (gains, unclear) if texts]
     return lead, details
+
+
+def _packets(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
+    """The cost of each packet relative to plain frames, the costliest first, at the smallest frames."""
+    costs = packet_costs(groups)
+    conditions = _conditions([of.plain for of in costs])
+    if conditions is None:
+        return
+    shown = [of for of in costs if conditions.include(of.plain)]
+    cuts = sorted((of for of in shown if _is_cut(of.frames)), key=lambda of: of.frames.ratio or 0.0)
+    texts = [
+        (packet, enumerated(_shortened([_cut_text(results, of) for of in same], "more_cuts")))
+        for packet, same in grouped(cuts, _packet_of).items()
+    ]
+    details = [f"{packet}: {text}." for packet, text in texts[1:_MOST_NAMED]]
+    by_uut = grouped((of for of in shown if of not in cuts), lambda of: label(of.best.uut, results.emulated))
+    details += [f"{uut}: {_other_costs(same)}." for uut, same in list(by_uut.items())[:_MOST_NAMED]]
+    if texts:
+        (packet, text), *_ = texts
+        several = len(dict.fromkeys(map(_packet_of, shown))) > 1
+        lead = sentence("findings.packet_costs_most" if several else "findings.packet_costs", packet=packet, cuts=text)
+    else:
+        is_known = not all(not_measurable(of.frames) for of in shown)
+        lead = sentence("findings.no_packet_cost" if is_known else "findings.packet_cost_unknown")
+    repetitions = _repetitions(group for of in shown for group in (of.best, of.plain))
+    details.append(sentence("findings.conditions", conditions=f"{conditions}, {repetitions}"))
+    yield Finding("Packets", lead, "packet-cost", " ".join(details))
+
+
+def _packet_of(of: PacketCost) -> str:
+    return of.best.frame_size.packet
+
+
+def _is_cut(ratio: RatioOfMeans) -> bool:
+    return bool(not not_measurable(ratio) and ratio.significant and (ratio.ratio or 0.0) < 1)
+
+
+def _cut_text(results: CampaignResults, of: PacketCost) -> str:
+    return f"of {label(of.best.uut, results.emulated)} by {cost(of.frames)}"
+
+
+def _other_costs(costs: Iterable[PacketCost]) -> str:
+    """`no significant change with ipv6, vlan (changes above 4 % are excluded), gre too noisy to tell (±60 %)`."""
+    same, texts = list[PacketCost](), list[str]()
+    unclear: dict[str, list[str]] = {}
+    for of in costs:
+        if why := not_measurable(of.frames):
+            unclear.setdefault(why, []).append(_packet_of(of))
+        elif of.frames.significant:
+            texts.append(f"{_packet_of(of)} {times_base(of.frames, 'plain frames')}")
+        else:
+            same.append(of)
+    if same:
+        limit = limit_excluded(of.frames for of in same)
+        known = "" if limit is None else f" (changes above {limit} % are excluded)"
+        texts.insert(0, f"no significant change with {', '.join(map(_packet_of, same))}{known}")
+    return "; ".join((*texts, *(f"{', '.join(names)} {why}" for why, names in unclear.items())))
 
 
 def _alike(maximum: RelativeMaximum) -> tuple[str, int, FrameSize]:

@@ -1,7 +1,7 @@
 """The sections of a campaign's page: for each its tables, figures and notes, in the order of the page."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from netbench.model.scenario import Network, Stress
@@ -45,6 +45,7 @@ from netbench.statistics.sharing import Background, background
 
 Item = TypeVar("Item", RelativeMaximum, Background)
 Sections = Iterator[Section]
+_PLAIN = "Ether()/IP()/UDP()"  # the headers of plain frames
 
 
 def campaign_sections(model: ReportModel) -> list[Section]:
@@ -66,9 +67,19 @@ def campaign_sections(model: ReportModel) -> list[Section]:
 
 
 def main_chart(model: ReportModel) -> FigureMarkup | None:
-    """The chart of the first screen: the highest throughput, or the highest loads of searches."""
-    charts = figures.blocks("searches" if model.results.searches else "maximum", model)
-    return charts[0] if charts else None
+    """The chart of the first screen: the highest loads of searches, the comparison of packets, or the throughput."""
+    names = ("searches",) if model.results.searches else (*_packet_figures(model), "maximum")
+    return next((charts[0] for name in names if (charts := figures.blocks(name, model))), None)
+
+
+def _packet_figures(model: ReportModel) -> tuple[str, ...]:
+    """The figures that compare packets, the one that fits the profile first; none with a single packet."""
+    packets = model.results.packets
+    if len(packets) < 2:
+        return ()
+    described = [packet for packet in packets.values() if isinstance(packet, Mapping)]
+    only_flows = all(packet.get("headers") == _PLAIN for packet in described)
+    return ("flows", "packet-cost") if only_flows else ("packet-cost", "flows")
 
 
 def _figure(name: str, model: ReportModel, view: str = "") -> list[Block]:
@@ -351,8 +362,8 @@ _MEASURED = (
     _throughput,
     _maximum,
     _plain("loss", lambda model: _by_view(model, lambda view: _figure("loss", model, view.name)), is_open=True),
-    _plain("packet-cost", lambda model: _with_table("packet-cost", "packet-costs", model)),
-    _plain("flows", lambda model: _with_table("flows", "flow-scaling", model)),
+    _plain("packet-cost", lambda model: _with_table("packet-cost", "packet-costs", model), is_open=True),
+    _plain("flows", lambda model: _with_table("flows", "flow-scaling", model), is_open=True),
     _isolation,
     _plain("curves", lambda model: [*_figure("curve", model), *_figure("curve-of-loss", model)]),
     _second_guest_forwards,

@@ -13,6 +13,7 @@ from netbench.config.wording import first_problem
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep, NoiseFloor
 from netbench.model.documents import plain, plain_value
+from netbench.model.packet_description import written_packet
 from netbench.model.profile import Profile
 from netbench.model.replayed_loads import ReplayedLoads
 from netbench.model.search import SearchResult
@@ -105,6 +106,7 @@ def begin_manifest(
         "seed": profile.seed,
         "uuts": list(uuts),
         "scenarios": list(scenarios),
+        "packets": {name: written_packet(profile.packets.get(name)) for name in profile.packet_names},
         "planned_trials": planned_trials,
         "planned_after_search": planned_after_search,
         "digests": digests(topology, profile),

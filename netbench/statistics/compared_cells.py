@@ -6,7 +6,7 @@ frame size over their common loads.
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
@@ -94,7 +94,8 @@ class Campaign:
     """A campaign for a comparison: its groups, as in reports, and the loads that were skipped as saturated.
 
     `disturbances` are the warnings that the host had other work meanwhile. `noise_floor` is the half width, as a ratio,
-    by which repeats of one fixed trial vary on its host; None if it was not measured.
+    by which repeats of one fixed trial vary on its host; None if it was not measured. `packets` are those of its
+    profile by name, as a user would write them.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Campaign:
     disturbances: tuple[CampaignWarning, ...] = ()
     noise_floor: float | None = None
     complete: bool = True
+    packets: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, results: CampaignResults, selection: CellSelection = ALL_CELLS) -> "Campaign":
@@ -125,6 +127,7 @@ class Campaign:
             tuple(warning for warning in results.warnings if warning.kind in DISTURBING),
             results.noise_floor.half_width if results.noise_floor else None,
             complete=results.missing_trials <= 0,
+            packets=results.packets,
         )
 
 
@@ -196,6 +199,7 @@ class Absence(Enum):
     OTHER_LOAD = "other-load"  # its load has another rate in each campaign, or only the source was the limit
     INVALID = "invalid"  # too few of its trials are valid on one side
     EMULATION = "emulation"  # the CPU of its UUT is emulated on one side
+    OTHER_PACKET = "other-packet"  # its packet has another description in each campaign
     DEAD = "uut-failed"  # its UUT failed in every trial of the new campaign, but not in the base
     NO_BOUNDS = "no-bounds"  # its search does not bound the limit
 

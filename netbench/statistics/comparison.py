@@ -138,7 +138,12 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
     others = {
         place: _other_rate(of_base[place], of_new[place]) for place in places if place in of_base and place in of_new
     }
-    common = {place for place in places if place.uut not in emulated and not others.get(place)}
+    changed = of_different_packets(base.name, base.packets, new.name, new.packets)
+    common = {
+        place
+        for place in places
+        if place.uut not in emulated and place.frame_size.packet not in changed and not others.get(place)
+    }
     disturbed = [] if accept_disturbed else [(campaign.name, campaign.disturbances) for campaign in (base, new)]
     doubt = doubt_of(*disturbed)
 
@@ -150,6 +155,8 @@ def _untested(base: Campaign, new: Campaign, *, accept_disturbed: bool) -> Compa
     for place in (*of_base, *(added for added in of_new if added not in of_base)):
         if place.uut in emulated:
             left_out.append(LeftOut(place, emulated[place.uut], Absence.EMULATION))
+        elif place.frame_size.packet in changed:
+            left_out.append(LeftOut(place, changed[place.frame_size.packet], Absence.OTHER_PACKET))
         elif place in common and place in of_base and place in of_new:
             difference = _at_load(place, of_base[place], of_new[place], doubt_of_cell(of_base[place], of_new[place]))
             if isinstance(difference, LeftOut):
@@ -212,6 +219,32 @@ def of_different_emulation(
         for uut, setting in before.items()
         if uut in after and setting.emulators != after[uut].emulators
     }
+
+
+def of_different_packets(
+    base: str, before: Mapping[str, object], new: str, after: Mapping[str, object]
+) -> dict[str, str]:
+    """Return a text for each name of packets that are different on the sides, so that they are not comparable.
+
+    `before` and `after` are the packets of the campaigns `base` and `new`, as a user would write them.
+    """
+    return {
+        name: f"packet {name}: {_changed_parts(packet, after[name])} in {base}; "
+        f"{_changed_parts(after[name], packet)} in {new}"
+        for name, packet in before.items()
+        if name in after and packet != after[name]
+    }
+
+
+def _changed_parts(packet: object, other: object) -> str:
+    """Return the parts of a packet that differ from the other one, as text: its headers, what varies, what arrives."""
+    if not isinstance(packet, Mapping) or not isinstance(other, Mapping):
+        return str(packet)
+    changed = [key for key in dict.fromkeys((*packet, *other)) if packet.get(key) != other.get(key)]
+    return ", ".join(
+        f"{'' if key == 'headers' else f'{key} '}{packet[key]}".replace("'", "") if key in packet else f"no {key}"
+        for key in changed
+    )
 
 
 def _lower(setting: Setting) -> str:

@@ -363,7 +363,8 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
     Excluded are trials without a steady load, which belong to a test of RFC 2544, and those that only search for a
     maximum: their loads are not loads of the profile.
 
-    UUTs are in the order of the topology, scenarios in that of the profile; then sources, sizes and loads rise.
+    UUTs are in the order of the topology, scenarios in that of the profile; then sources, sizes and loads rise. Of one
+    size, packets are in the order of the profile.
     """
     steady = (trial for trial in results.wanted_trials if not trial.spec.benchmark)
     groups = gathered(TrialTotals.of(trial.without_counters) for trial in steady)
@@ -375,12 +376,15 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
     # A UUT that never started has no loads in frames/s; the loads of the others define its order.
     known_fps = {_measurement(group): group.intended_fps for group in groups if group.intended_fps is not None}
 
-    def order(group: Group) -> tuple[int, int, int, FrameSize, bool, float, float]:
+    packets = list(dict.fromkeys((*results.packets, *(group.frame_size.packet for group in groups))))
+
+    def order(group: Group) -> tuple[int, int, int, FrameSize, int, bool, float, float]:
         return (
             uuts.index(group.uut),
             scenarios.index(group.scenario),
             group.sources,
-            group.frame_size,
+            group.frame_size.without_packet,
+            packets.index(group.frame_size.packet),
             group.load.kind is LoadKind.MAX,
             known_fps.get(_measurement(group), 0.0),
             group.load.value,

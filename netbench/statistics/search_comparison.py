@@ -15,7 +15,7 @@ from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind
 from netbench.statistics.change_interval import RUN_PART, SideMean, change_interval, deviation_of_noise_floor
 from netbench.statistics.compared_cells import ALL_CELLS, Absence, CellSelection, LeftOut, Searched
-from netbench.statistics.comparison import doubt_of, of_different_emulation, only_in
+from netbench.statistics.comparison import doubt_of, of_different_emulation, of_different_packets, only_in
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans
 from netbench.statistics.significance import FEWEST
@@ -155,6 +155,7 @@ def compare_searches(
     share of.
     """
     apart = of_different_emulation(base, before.settings, new, after.settings)
+    changed = of_different_packets(base, before.packets, new, after.packets)
     sides = []
     for side in (before, after):
         searches = side.maxima_searches if of_maxima else side.searches
@@ -168,6 +169,8 @@ def compare_searches(
         first, second = map(Range.of, own, floors)
         if what.uut in apart:
             left_out.append(LeftOut(what, apart[what.uut], Absence.EMULATION))
+        elif what.frame_size.packet in changed:
+            left_out.append(LeftOut(what, changed[what.frame_size.packet], Absence.OTHER_PACKET))
         elif _SWEEP in (search.method for search in (*own[0], *own[1])):
             why = "the highest throughput of a sweep has no bounds; compare campaigns of `netbench run`"
             left_out.append(LeftOut(what, why, Absence.NO_BOUNDS))

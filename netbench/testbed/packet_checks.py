@@ -1,6 +1,6 @@
 """Described packets that a source, a sink or a link of a testbed cannot carry: refused before anything is touched."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from netbench.config.plugins import GENERATORS, SINKS, plugins
@@ -21,14 +21,15 @@ class _SentPacket(NamedTuple):
     where: str
     packet: Packet
     sizes: Sequence[FrameSize]
+    size_key: str  # of the frame sizes, for messages
 
 
-def refuse_packets(profile: Profile, paths: Sequence[StreamPath]) -> None:
+def refuse_packets(profile: Profile, paths: Sequence[StreamPath], sizes: Mapping[str, Sequence[FrameSize]]) -> None:
     """UsageError for a packet that generator or sink do not support, or that frames or links are too small for.
 
-    The message has the packet, the layer or field, and the remedy.
+    `sizes` are the sizes that each stream sends. The message has the packet, the layer or field, and the remedy.
     """
-    for sent in _sent_packets(profile, paths):
+    for sent in _sent_packets(profile, paths, sizes):
         _refuse_generator(sent, profile)
         _refuse_sink(sent, profile)
         _refuse_sizes(sent, paths)
@@ -60,13 +61,16 @@ def too_long_frames(profile: Profile, uut: UnitUnderTest, paths: Sequence[Stream
     return reasons
 
 
-def _sent_packets(profile: Profile, paths: Sequence[StreamPath]) -> Iterator[_SentPacket]:
+def _sent_packets(
+    profile: Profile, paths: Sequence[StreamPath], sizes: Mapping[str, Sequence[FrameSize]]
+) -> Iterator[_SentPacket]:
     """Yield the packets of the profile, and those of streams."""
     for name, packet in profile.packets.items():
-        yield _SentPacket(f"profile {profile.name}: packet {name}", packet, profile.frame_sizes)
+        yield _SentPacket(f"profile {profile.name}: packet {name}", packet, profile.frame_sizes, "frame_sizes")
     for path in paths:
         if path.packet is not None:
-            yield _SentPacket(f"stream {path.name}: packet {path.packet.name}", path.packet, profile.frame_sizes)
+            where = f"stream {path.name}: packet {path.packet.name}"
+            yield _SentPacket(where, path.packet, sizes.get(path.name, ()), "its frame size")
 
 
 def _refuse_generator(sent: _SentPacket, profile: Profile) -> None:
@@ -97,7 +101,7 @@ def _refuse_sizes(sent: _SentPacket, paths: Sequence[StreamPath]) -> None:
             of_mix = f" (of {size})" if size.is_mix else ""
             raise UsageError(
                 f"{sent.where}: frames of {size.sizes[0]} bytes{of_mix} have no room for {layers} and pktgen's header: "
-                f"the smallest have {least} bytes; set frame_sizes to {least} or more, or describe fewer layers"
+                f"the smallest have {least} bytes; set {sent.size_key} to {least} or more, or describe fewer layers"
             )
         for path in paths:
             if size.largest_bytes + max(0, added) > largest_frame(path.mtu):

@@ -141,7 +141,10 @@ def resolve(
     _refuse_half(profile)
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
-    refuse_packets(profile, tuple(stream_paths(topology)))
+    sizes: dict[str, list[FrameSize]] = {}
+    for stream, size in _sent(topology, profile, activities):
+        sizes.setdefault(stream.name, []).append(size)
+    refuse_packets(profile, tuple(stream_paths(topology)), sizes)
     unsupported = unsupported_packets(profile, guests)
     for uut, beside in guests.items():
         made, paths = beside[VICTIM].make(), beside[VICTIM].assignment.paths
@@ -232,12 +235,21 @@ def resolve_guests(
             who = "" if name == VICTIM else f"neighbour {name}: "
             raise UsageError(f"UUT {uut.name}: {who}{error}") from error
         own_packets = dict.fromkeys((*packets, *(path.packet for path in through if path.packet)))
-        forwarded = tuple(packet for packet in own_packets if not guest.unsupported_reason(packet, through))
+        forwarded = tuple(
+            packet
+            for packet in own_packets
+            if not guest.unsupported_reason(packet, _senders(packet, through, is_own=packet not in packets))
+        )
         assignment = Assignment(spec.name, through, entitled[name], topology.uut_host, run_id, forwarded)
         plan = guest.plan(assignment)
         pace = plan.pace.with_share(spec.cpu_limit).with_share(_SHARED_CPU if name in beside_victim else None)
         found[name] = ResolvedGuest(name, spec, assignment, plan, pace)
     return found
+
+
+def _senders(packet: Packet, paths: Sequence[StreamPath], *, is_own: bool) -> list[StreamPath]:
+    """Return the paths whose streams send a packet; `is_own`: it is a stream's own, and none of the profile."""
+    return [path for path in paths if path.packet == packet or (path.packet is None and not is_own)]
 
 
 def guest_specs(topology: Topology, uut: UutSpec) -> dict[str, UutSpec]:

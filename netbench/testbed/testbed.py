@@ -451,8 +451,8 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                 rings.switch_on()
                 paths = tuple(rings.received(path) for path in _known_paths(topology, machines))
                 used = [path for path in paths if path.name in in_use]
-                for place, machine in machines.items():
-                    machine.make(source_changes(resolved.profile, used, place))
+                for on, machine in machines.items():
+                    machine.make(source_changes(resolved.profile, used, on))
                 known = topology, journal.run_id, machines, hosts, paths, resolved.profile, used
                 testbed = Testbed(
                     *known, others=presence.overlapping, rings=rings, scratch=local.scratch, port_warnings=warnings

@@ -98,7 +98,7 @@ class TrialSetup:
 
     def packet_of(self, path: StreamPath, size: FrameSize) -> Packet | None:
         """Return the packet of a stream: its own one, or else that of frames of this size; None is the plain one."""
-        return path.packet or (self.packets[size.packet] if size.packet else None)
+        return path.packet_of(self.packets[size.packet] if size.packet else None)
 
 
 @dataclass(frozen=True, slots=True)

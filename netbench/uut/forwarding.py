@@ -202,7 +202,7 @@ def _ports(paths: Sequence[StreamPath], handling: PacketHandling) -> Iterator[Ch
         _, egress = inside_nics(path)
         for vlan in vlans or (None,):
             yield AddForwardingEntry(egress.netns, exit_of(path, handling), path.sink.mac, vlan)
-        yield from learned_addresses(path, handling)
+    yield from learned_addresses(paths, handling)
 
 
 def _bridged(path: StreamPath, handling: PacketHandling) -> list[str]:

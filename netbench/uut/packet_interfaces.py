@@ -95,17 +95,21 @@ def interface_changes(paths: Sequence[StreamPath], handling: PacketHandling, *, 
                 yield SetSysctl(ingress.netns, of_nic(4, ingress.interface, "rp_filter"), "0")
 
 
-def learned_addresses(path: StreamPath, handling: PacketHandling) -> Iterator[Change]:
+def learned_addresses(paths: Sequence[StreamPath], handling: PacketHandling) -> Iterator[Change]:
     """Yield the entries of a bridge for the MAC addresses that packets choose or vary: it learns none in a trial.
 
     Random ones are left out: the seed of a trial decides which they are. So are those inside a tunnel that ends here.
     """
-    ports = {"dst": exit_of(path, handling), "src": entries_of(path, handling, routes=False)[0]}
-    for packet in handling.packets if not handling.ends_tunnels else ():
-        for field, port in ports.items():
-            for first, step, count in address_runs(packet, FieldRef("Ether", field)):
-                for vlan in handling.options.vlans or (None,):
-                    yield AddForwardingEntries(nics_inside(path)[0].netns, port, first, step, count, vlan)
+    own = {path.packet for path in paths}
+    for path in paths if not handling.ends_tunnels else ():
+        ports = {"dst": exit_of(path, handling), "src": entries_of(path, handling, routes=False)[0]}
+        of_trials = [path.packet_of(packet) for packet in handling.packets if packet not in own]
+        for packet in [path.packet] if path.packet else of_trials:
+            assert packet
+            for field, port in ports.items():
+                for first, step, count in address_runs(packet, FieldRef("Ether", field)):
+                    for vlan in handling.options.vlans or (None,):
+                        yield AddForwardingEntries(nics_inside(path)[0].netns, port, first, step, count, vlan)
 
 
 def _terminating(

@@ -140,7 +140,19 @@ def check_handling(paths: Sequence[StreamPath], handling: PacketHandling, *, all
 def unsupported_reason(
     packet: Packet, paths: Sequence[StreamPath], how: str, handling: PacketHandling, *, all_ours: bool
 ) -> str:
-    """Return why a kernel cannot forward a packet, with layer and field; empty if it can."""
+    """Return why a kernel cannot forward a packet, with layer and field; empty if it can, in both directions."""
+    if reason := _unsupported_reason(packet, paths, how, handling, all_ours=all_ours):
+        return reason
+    for path in paths:
+        sent = path.packet_of(packet)
+        if sent and sent != packet and (reason := _unsupported_reason(sent, (path,), how, handling, all_ours=all_ours)):
+            return f"reverse stream {path.name}, which exchanges source and destination: {reason}"
+    return ""
+
+
+def _unsupported_reason(
+    packet: Packet, paths: Sequence[StreamPath], how: str, handling: PacketHandling, *, all_ours: bool
+) -> str:
     options = handling.options
     if packet.name == PLAIN.name and (options.nat or options.originate):
         return UNRECOGNISABLE

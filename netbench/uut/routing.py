@@ -65,11 +65,12 @@ def _routed_names(handling: PacketHandling) -> Iterator[str]:
             yield layers[1].name
 
 
-def _choose_destination(handling: PacketHandling) -> bool:
+def _choose_destination(paths: Sequence[StreamPath], handling: PacketHandling) -> bool:
     """Return whether any packet may have another destination than its stream's sink."""
     if handling.options.nat == "destination" or handling.options.originate:
         return True
-    for packet in handling.packets:
+    for packet in dict.fromkeys(path.packet_of(packet) for path in paths for packet in handling.packets):
+        assert packet
         layers = routed_layers(packet, handling.options)
         given = len(layers) > 1 and layers[1].value("dst") is not None
         if given or any(field.ref.layer in ROUTED and field.ref.field == "dst" for field in packet.vary):
@@ -130,7 +131,7 @@ def addresses(paths: Sequence[StreamPath], handling: PacketHandling) -> Iterator
 
 def routes(paths: Sequence[StreamPath], handling: PacketHandling) -> Iterator[Change]:
     """Yield the changes that lead all packets of a stream to its sink, whatever their destination is."""
-    if not _choose_destination(handling):
+    if not _choose_destination(paths, handling):
         return
     versions, originates = (4, 6) if routes_ipv6(handling) else (4,), bool(handling.options.originate)
     for path in paths if originates else ():

@@ -40,6 +40,14 @@ def topology(streams: int = 1, uuts=({"name": "bridge", "kind": "raw"},), **more
     return Topology.model_validate({**data, **more})
 
 
+def topology_both_ways(**more) -> Topology:
+    """As `topology` of one stream, with a reverse stream, `back`."""
+    forth = {"name": "s1", **topology().streams[0].nics_by_role}
+    return Topology.model_validate(
+        {**topology().model_dump(exclude_defaults=True), "streams": [forth, {"name": "back", "reverse": "s1"}], **more}
+    )
+
+
 def topology_in_vm(streams: int = 1, vm=None, **more) -> Topology:
     """As `topology`, with all of it inside the VM `lab`, which has the given fields."""
     inside = {name: {"kind": "netns", "on": "lab"} for name in ("source", "uut", "sink")}

@@ -156,3 +156,35 @@ def test_warnings_say_what_they_mean(tmp_path: Path) -> None:
     text, found = analyzed(path, pcap([stream_frame(0, delay_ns=-1000)]))
     assert "do not share a clock" in text
     assert len(found["warnings"]) == 1
+
+
+def varying(number: int, *, sources: int, destinations: int = 1) -> Frame:
+    src, dst = f"198.18.9.{number % sources + 1}", f"198.19.9.{number // sources % destinations + 1}"
+    return stream_frame(number, src=src, dst=dst, sent_ns=START_NS + number * MS)
+
+
+JOINED = [
+    ([varying(n, sources=10) for n in range(200) if n != 57], [("*", "198.19.9.1", 199, 1)]),
+    ([varying(n, sources=1, destinations=10) for n in range(200)], [("198.18.9.1", "*", 200, 0)]),
+    ([varying(n, sources=10, destinations=4) for n in range(200) if n != 57], [("*", "*", 199, 1)]),
+]
+# Streams with sequences of their own keep their losses.
+SEPARATE = [
+    [varying(n, sources=1) for n in range(50) if n % 3] + [varying(51 * 10 + 1, sources=10)],
+    [stream_frame(n, src=f"198.18.9.{s}", dst="198.19.9.1") for s in (1, 2) for n in range(50) if n % 3],
+    [stream_frame(n, src=f"198.18.9.{s}", dst="198.19.9.1") for s in (1, 2) for n in range(0, 50, 3)],
+]
+
+
+@pytest.mark.parametrize(("frames", "streams"), JOINED)
+def test_frames_of_one_sequence_are_one_stream_whatever_their_addresses(tmp_path: Path, frames, streams) -> None:
+    _, found = analyzed(tmp_path / "c.pcap", pcap(frames))
+    keys = ("src_ip", "dst_ip", "received_frames", "missing_frames")
+    assert [tuple(stream[key] for key in keys) for stream in found["streams"]] == streams
+
+
+@pytest.mark.parametrize("frames", SEPARATE)
+def test_streams_with_their_own_sequences_stay_apart(tmp_path: Path, frames) -> None:
+    _, found = analyzed(tmp_path / "c.pcap", pcap(sorted(frames, key=lambda frame: frame.time_ns)))
+    assert len(found["streams"]) == 2
+    assert "*" not in {stream["src_ip"] for stream in found["streams"]}

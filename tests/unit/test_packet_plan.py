@@ -7,8 +7,11 @@ import pytest
 
 from netbench.errors import UsageError
 from netbench.model.frame_size import FrameSize
+from netbench.model.packet_description import parse_packet
+from netbench.model.packet_notation import parse_layers
 from netbench.model.profile import MaximaSpec, Profile
 from netbench.model.stream_paths import stream_paths
+from netbench.model.topology import Topology
 from netbench.plan.calibration import calibration_plan
 from netbench.plan.noise_trial import noise_trial
 from netbench.plan.selection import choose
@@ -18,7 +21,8 @@ from netbench.search.rfc2544_tests import deviations, is_smallest
 from netbench.search.search_options import SearchOptions
 from netbench.search.search_schedule import Search
 from netbench.testbed.packet_checks import refuse_packets
-from tests.unit.inputs import profile, topology
+from netbench.testbed.resolved import resolve
+from tests.unit.inputs import profile, shared_topology, topology, topology_both_ways
 
 UUTS = ({"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw"})
 TAGGED = "Ether()/Dot1Q(vlan=7)/IP()/UDP()"
@@ -94,7 +98,8 @@ def test_more_than_sources_can_vary_is_refused_before_anything_is_touched(header
     packet = {"name": "many", "headers": headers, **({"vary": vary} if vary else {})}
     wanted = described(packet, frame_sizes=sizes, generator="afpacket")
     with pytest.raises(UsageError, match=fault) if fault else nullcontext():
-        refuse_packets(wanted, tuple(stream_paths(topology())))
+        paths = tuple(stream_paths(topology()))
+        refuse_packets(wanted, paths, {path.name: wanted.frame_sizes for path in paths})
 
 
 REFUSED = {"route": {"vlan": "Dot1Q: it routes; add an interface for the VLAN", "": "it has no address"}}
@@ -143,3 +148,53 @@ def test_resets_are_measured_with_the_smallest_frames_of_each_packet(size, small
 def test_other_packets_are_a_deviation_from_rfc_2544():
     texts = list(deviations(SearchOptions(), described("plain", "vlan", NAMED)))
     assert "packets vlan, tagged instead of the frame formats of section 8 (appendix C)" in texts
+
+
+MIRRORED = [
+    ("Ether()/IP()/UDP()", None, "Ether()/IP()/UDP()", []),
+    (
+        'Ether(src="02:00:00:00:00:01")/IP(src="10.0.0.1",ttl=9)/UDP(sport=5)',
+        {"IP.dst": {"from": "10.0.1.1", "count": 9}, "IP.ttl": {"list": [8, 9]}, "UDP.sport": {"list": [5, 6]}},
+        'Ether(dst="02:00:00:00:00:01")/IP(dst="10.0.0.1",ttl=9)/UDP(dport=5)',
+        ["IP.src", "IP.ttl", "UDP.dport"],
+    ),
+    (
+        'Ether()/IP()/UDP(sport=49152,dport=4789)/VXLAN(vni=1)/Ether()/IPv6(dst="2001:2::9")/TCP(dport=80)',
+        {"UDP.sport": {"list": [7, 8]}, "IPv6.dst": {"from": "2001:2::9", "count": 2}},
+        'Ether()/IP()/UDP(sport=49152,dport=4789)/VXLAN(vni=1)/Ether()/IPv6(src="2001:2::9")/TCP(sport=80)',
+        ["UDP.sport", "IPv6.src"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("headers", "vary", "answer", "varying"), MIRRORED)
+def test_a_reverse_stream_exchanges_source_and_destination(headers, vary, answer, varying):
+    sent = parse_packet({"headers": headers, **({"vary": vary} if vary else {})})
+    assert sent is not None
+    assert sent.mirrored.layers == parse_layers(answer)
+    assert [str(field.ref) for field in sent.mirrored.vary] == varying
+    assert sent.mirrored.mirrored == sent
+
+
+def test_headers_at_the_sink_are_exchanged_too_but_not_those_of_a_streams_own_packet():
+    sent = parse_packet({"headers": "Ether()/IP()/UDP()", "expect": "Ether()/IP(src=any)/UDP()"})
+    forth, back = stream_paths(topology_both_ways())
+    assert forth.packet_of(sent) == sent
+    assert back.packet_of(sent).expect == parse_layers("Ether()/IP(dst=any)/UDP()", expected=True)
+    assert replace(back, packet=sent).packet_of(None) == sent
+
+
+def neighbour_sends(frame_size: int, packet: str) -> tuple[Topology, Profile]:
+    lab = shared_topology()
+    first, second = ({"name": stream.name, **stream.nics_by_role} for stream in lab.streams)
+    plain = lab.model_dump(exclude_defaults=True)
+    lab = Topology.model_validate({**plain, "streams": [first, {**second, "packet": packet}]})
+    return lab, profile(scenarios=[{"network": "1000fps", "frame_size": frame_size}])
+
+
+def test_a_packet_of_a_neighbour_needs_room_in_the_frames_of_its_scenario_and_not_in_those_of_the_victim():
+    resolve(*neighbour_sends(128, "ipv6"))
+    with pytest.raises(
+        UsageError, match="stream s2: packet ipv6: frames of 64 bytes have no room .*its frame size to 84"
+    ):
+        resolve(*neighbour_sends(64, "ipv6"))

@@ -10,13 +10,18 @@ from netbench.model.search import Rfc2544Tests
 from netbench.report.caveats import caveats
 from netbench.report.figures.packets import COST, FLOWS
 from netbench.report.figures.rfc2544 import throughput_by_size_chart
+from netbench.report.findings import findings
 from netbench.report.model import ReportModel
+from netbench.report.sections import main_chart
 from netbench.report.styles import styles
+from netbench.report.tables.registry import largest_first
 from netbench.statistics.compared_cells import CellSelection
 from netbench.statistics.comparison import compare
 from netbench.statistics.flow_groups import changed_frames, fairness_of, losses_by_field
+from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import contradictory_maxima
 from netbench.statistics.packets import flow_scaling, packet_costs
+from netbench.statistics.search_comparison import compare_searches
 from tests.unit.comparison_factory import as_compared
 from tests.unit.report_page import page_of
 from tests.unit.results_factory import campaign, search_result, stream_counts, trial
@@ -230,3 +235,106 @@ def test_a_comparison_matches_cells_of_the_same_packet():
     new = campaign([*trials("raw", FrameSize.of(64, "vlan"), 600, VLAN), *trials("raw", FrameSize.of(64, "gre"), 500)])
     (comparison,) = compare(as_compared(base, "base"), [as_compared(new, "new")])
     assert {str(difference.place.frame_size) for difference in comparison.differences} == {"64 vlan"}
+
+
+def with_packets(results, **packets):
+    return replace(results, manifest={**results.manifest, "packets": packets})
+
+
+CELLS = campaign([*trials("raw", FrameSize.of(64), 800), *trials("raw", FrameSize.of(64, "mine"), 600)])
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "compared", "why"),
+    [
+        ({"headers": "Ether()/IP()"}, {"headers": "Ether()/IP()"}, {"64", "64 mine"}, None),
+        (
+            {"headers": "Ether()/IP()"},
+            {"headers": "Ether()/IPv6()"},
+            {"64"},
+            "packet mine: Ether()/IP() in base; Ether()/IPv6() in new",
+        ),
+        (
+            {"headers": "Ether()/IP()", "vary": {"IP.id": {"list": [1, 2]}}},
+            {"headers": "Ether()/IP()"},
+            {"64"},
+            "packet mine: vary {IP.id: {list: [1, 2]}} in base; no vary in new",
+        ),
+        (None, {"headers": "Ether()/IP()"}, {"64", "64 mine"}, None),  # results of an earlier version
+    ],
+)
+def test_packets_of_one_name_are_compared_only_if_their_descriptions_are_equal(base, new, compared, why):
+    sides = [with_packets(CELLS, **({"mine": packet} if packet else {})) for packet in (base, new)]
+    (comparison,) = compare(as_compared(sides[0], "base"), [as_compared(sides[1], "new")])
+    assert {str(difference.place.frame_size) for difference in comparison.differences} == compared
+    assert {(cell.why, cell.kind.value) for cell in comparison.left_out if cell.place.load} == (
+        {(why, "other-packet")} if why else set()
+    )
+
+
+def test_limits_of_different_packets_are_not_compared():
+    found = search_result(frame_size=FrameSize.of(64, "mine"))
+    sides = [
+        with_packets(replace(CELLS, searches=(found,)), mine={"headers": headers})
+        for headers in ("Ether()/IP()", "Ether()/IPv6()")
+    ]
+    comparison = compare_searches("base", sides[0], "new", sides[1])
+    assert not comparison.differences
+    assert [cell.kind.value for cell in comparison.left_out] == ["other-packet"]
+
+
+def test_packets_are_in_the_order_of_the_profile_in_results():
+    names = ["1k-flows", "10k-flows", "", "100k-flows"]
+    results = campaign([trial for name in sorted(names) for trial in trials("raw", FrameSize.of(64, name), 600)])
+    ordered = group_trials(with_packets(results, **dict.fromkeys(names)))
+    assert [group.frame_size.packet for group in ordered] == names
+    assert [item.frame_size.packet for item in largest_first(ordered, lambda item: item.frame_size)] == names
+
+
+PACKETS = [
+    (
+        [("", 800), ("vlan", 600), ("ipv6", 799), ("gre", 400)],
+        (0, 1, -1),
+        "gre costs most: it cuts the peak throughput of raw by 50 % (50 … 50 %), compared with plain frames. vlan: of "
+        "raw by 25 % (25 … 25 %). raw: no significant change with ipv6 (changes above 1 % are excluded).",
+    ),
+    ([("", 800), ("vlan", 600)], (0, 1, -1), "vlan cuts the peak throughput of raw by 25 % (25 … 25 %), compared"),
+    (
+        [("", 800), ("ipv6", 799), ("vlan", 1000)],
+        (0, 1, -1),
+        "No significant cost of a packet was found. raw: no significant change with ipv6 (changes above 1 % are "
+        "excluded); vlan ≥ 1.25 × plain frames",
+    ),
+    ([("", 800), ("vlan", 700)], (0,), "The cost of a packet could not be measured. raw: vlan "),
+    ([("ipv6", 800), ("vlan", 700)], (0, 1, -1), None),
+]
+
+
+@pytest.mark.parametrize(("received", "noise", "text"), PACKETS)
+def test_the_cost_of_packets_is_a_finding(received, noise, text):
+    results = campaign(
+        [trial for name, count in received for trial in trials("raw", FrameSize.of(64, name), count, noise=noise)]
+    )
+    found = [finding for finding in findings(results) if finding.topic == "Packets"]
+    assert [finding.text[: len(text or "")] for finding in found] == ([text] if text else [])
+
+
+@pytest.mark.parametrize(
+    ("packets", "chart"),
+    [
+        ({"": "plain", "vlan": {"headers": "Ether()/Dot1Q()/IP()/UDP()"}}, "packet-cost-0"),
+        ({"": "plain", "9-flows": {"headers": "Ether()/IP()/UDP()", "vary": {}}}, "flows-0"),
+        ({"vlan": {"headers": "Ether()/Dot1Q()/IP()/UDP()"}}, "maximum"),
+        ({}, "maximum"),
+    ],
+)
+def test_the_first_screen_compares_packets_if_a_profile_has_several(packets, chart):
+    names = packets or {"": "plain"}
+    every = [
+        trial
+        for name in names
+        for trial in trials("raw", FrameSize.of(64, name), 600, flows(9) if "flows" in name else None)
+    ]
+    shown = main_chart(model(replace(campaign(every), manifest={**campaign(every).manifest, "packets": packets})))
+    assert shown is not None
+    assert f'id="figure-{chart}' in shown.html

@@ -39,7 +39,7 @@ from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import at_sink, missing_feature, require_ipv6
 from netbench.uut.raw import RawOptions
 from tests.unit.fakes import FakeHost
-from tests.unit.inputs import profile, topology
+from tests.unit.inputs import profile, topology, topology_both_ways
 
 PATHS = stream_paths(topology(2))
 (OUTSIDE,) = (
@@ -311,6 +311,38 @@ def test_a_bridge_has_the_addresses_of_packets_before_the_first_trial(tested, op
     steps = uut(**options).plan(Assignment("u", PATHS[:1], packets=(tested,))).steps
     found = [step.command for step in steps if isinstance(step, AddForwardingEntries)]
     assert [command.partition("replace ")[2] for command in found] == entries
+
+
+BOTH = stream_paths(topology_both_ways())
+MACS = packet(layer("Ether", src="02:00:00:00:00:05", dst="02:00:00:00:00:06"), IP)
+
+
+@pytest.mark.parametrize(
+    ("own", "entries"),
+    [
+        (None, {"00:05 dev nb-in1", "00:06 dev nb-out1"}),
+        (replace(MACS, layers=MACS.mirrored.layers), {"00:05 dev nb-in1", "00:06 dev nb-out1"}),
+        (
+            packet(layer("Ether", src="02:00:00:00:00:09"), IP),
+            {"00:05 dev nb-in1", "00:06 dev nb-out1", "00:09 dev nb-out1"},
+        ),
+    ],
+)
+def test_each_address_is_on_one_side_of_a_bridge_for_both_directions(own, entries):
+    paths = [BOTH[0], replace(BOTH[1], packet=own)]
+    packets = (MACS, *([own] if own else []))
+    steps = uut().plan(Assignment("u", paths, packets=packets)).steps
+    found = [step.command for step in steps if isinstance(step, AddForwardingEntries)]
+    assert {re.search("00:0. dev [^ ]+", command)[0] for command in found} == entries
+
+
+def test_a_router_routes_answers_by_their_addresses_and_refuses_those_to_another_mac():
+    chosen = packet(ETHER, layer("IP", src="10.0.0.1"), UDP)
+    for paths, routed in ((BOTH, True), (BOTH[:1], False)):
+        steps = uut(**ROUTE).plan(Assignment("u", paths, packets=(chosen,))).steps
+        assert any(isinstance(step, AddRule) for step in steps) is routed
+    reason = uut(**ROUTE).unsupported_reason(packet(layer("Ether", src="02:00:00:00:00:05"), IP), BOTH)
+    assert reason.startswith("reverse stream back, which exchanges source and destination: Ether.dst: ")
 
 
 CHANGES = [

@@ -117,6 +117,11 @@ def kfps_per_mbps(size: FrameSize) -> float:
     return 1000 / l1_bits(size.mean_bytes)
 
 
+def _rank(key: FrameSize | str) -> tuple[float, str]:
+    """The place of a panel: smaller frames first. Packets of one size keep their order, as other titles do."""
+    return (0.0, "") if isinstance(key, str) else (key.mean_bytes, key.name)
+
+
 class Panels(Generic[Key, Item]):
     """A chart with a panel for each key of some items, by default their frame size: sizes rise, names keep their order.
 
@@ -136,7 +141,7 @@ class Panels(Generic[Key, Item]):
     ) -> None:
         self._styles, self._uut_of = styles, uut_of
         by_key = grouped(items, key_of)
-        in_order = sorted(by_key.items(), key=lambda item: "" if isinstance(item[0], str) else item[0])
+        in_order = sorted(by_key.items(), key=lambda item: _rank(item[0]))
         self.members: dict[Key, list[Item]] = dict(in_order)
         self.panels: dict[Key, Panel] = {}
         letters = ("".join(letters) for letters in product(("", *ascii_lowercase), ascii_lowercase))

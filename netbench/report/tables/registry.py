@@ -84,9 +84,8 @@ def place_columns(
 
 
 def largest_first(items: Iterable[Item], size_of: Callable[[Item], FrameSize]) -> Sequence[Item]:
-    """The items by frame size, the largest first; those of one size by packet, the plain one first."""
-    by_packet = sorted(items, key=lambda item: size_of(item).packet)
-    return sorted(by_packet, key=lambda item: size_of(item).without_packet, reverse=True)
+    """The items by frame size, the largest first; those of one size, with any packet, keep their order."""
+    return sorted(items, key=lambda item: size_of(item).without_packet, reverse=True)
 
 
 def block_of(group: Group) -> str:
