@@ -42,6 +42,7 @@ from netbench.uut.packet_support import (
     require_ipv6,
     unsupported_reason,
 )
+from netbench.uut.routing import await_silence
 from netbench.vmm.base import GuestSpec, RunningGuest, Vmm, guest_directory
 
 _RECEPTION_S = 20.0
@@ -260,13 +261,16 @@ class Guest(UnitUnderTest):
         running.nics = self._find_nics(site.paths, host, title)
         machine = running.machine
         packets = site.assignment.packets
-        require_ipv6(machine, self._handling(packets), self._vmm.options.forward)
+        how, handling = self._vmm.options.forward, self._handling(packets)
+        require_ipv6(machine, handling, how)
         try:
             machine.make(self._changes_inside(site.paths, running.nics, packets))
         except ChangeError as error:
             if missing := missing_feature(error, f"the kernel of {title}"):
                 raise missing from error
             raise
+        if how in ROUTING:
+            await_silence(handling)
         inside = _seen_inside(site.paths, running.nics)
         await_forwarding(machine, [nic.place for path in inside for nic in inside_nics(path)], title)
         if running.links:  # otherwise the probes of its testbed check whether frames reach it

@@ -39,6 +39,7 @@ from netbench.uut.packet_support import (
     require_ipv6,
     unsupported_reason,
 )
+from netbench.uut.routing import await_silence
 
 _QUIET_TIME_S = 0.01  # a kernel forwards at once
 _NEEDS = {
@@ -155,7 +156,8 @@ class Raw(UnitUnderTest):
 
     def provision(self, site: Site) -> None:
         """Carry out the plan; MissingError where the kernel does not support this way to forward."""
-        require_ipv6(site.machine, self._handling(site.assignment.packets), self.options.forward)
+        how, handling = self.options.forward, self._handling(site.assignment.packets)
+        require_ipv6(site.machine, handling, how)
         try:
             super().provision(site)
         except ChangeError as error:
@@ -170,6 +172,8 @@ class Raw(UnitUnderTest):
                 f"forward: {self.options.forward} needs a kernel with {feature.option} (module {feature.module}), but "
                 f"this kernel failed: {reason}; {feature.otherwise}"
             ) from error
+        if how in ROUTING:
+            await_silence(handling)
 
     def take(self, step: Step, site: Site) -> None:
         """Start the process that keeps XDP programs attached."""

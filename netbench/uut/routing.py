@@ -5,9 +5,11 @@ a rule for what the ingress NIC receives leads to a table whose only route goes 
 
 IPv6 is off in netbench's namespaces and guests. It is switched on only on the NICs of streams that need it, where it
 sends nothing by itself: no link-local address, no duplicate address detection, no answer to router advertisements. Its
-reports of group membership (MLD) are sent within milliseconds of the start, and never again.
+reports of group membership (MLD) are sent within milliseconds of the start, and never again. UUTs wait for that: a sink
+would count them as foreign frames.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 
 from netbench.linux.changes import (
@@ -35,6 +37,7 @@ from netbench.uut.packet_interfaces import FORWARD_TABLE, PacketHandling, entrie
 
 PREFIX_LENGTH_6 = 64
 _HOP_6 = "fe80::2"  # on an interface that originates
+_REPORTS_S = 0.1  # two reports of group membership, each within three ticks of at most 10 ms, and a margin
 # Of each NIC with IPv6, in this order: the first four are set before the last one switches IPv6 on (ip-sysctl.rst).
 _QUIET_6 = {
     "addr_gen_mode": "1",  # no link-local address
@@ -56,6 +59,12 @@ def routed_layers(packet: Packet, options: PacketOptions) -> tuple[Layer, ...]:
 def routes_ipv6(handling: PacketHandling) -> bool:
     """Return whether any packet is routed by an IPv6 header."""
     return any(name == "IPv6" for name in _routed_names(handling))
+
+
+def await_silence(handling: PacketHandling) -> None:
+    """Return when a kernel that has just begun to route IPv6 has sent its reports of group membership."""
+    if routes_ipv6(handling):
+        time.sleep(_REPORTS_S)
 
 
 def _routed_names(handling: PacketHandling) -> Iterator[str]:

@@ -329,11 +329,11 @@ MACS = packet(layer("Ether", src="02:00:00:00:00:05", dst="02:00:00:00:00:06"), 
     ],
 )
 def test_each_address_is_on_one_side_of_a_bridge_for_both_directions(own, entries):
-    paths = [BOTH[0], replace(BOTH[1], packet=own)]
+    paths = (BOTH[0], replace(BOTH[1], packet=own))
     packets = (MACS, *([own] if own else []))
     steps = uut().plan(Assignment("u", paths, packets=packets)).steps
     found = [step.command for step in steps if isinstance(step, AddForwardingEntries)]
-    assert {re.search("00:0. dev [^ ]+", command)[0] for command in found} == entries
+    assert {part for command in found for part in re.findall("00:0. dev [^ ]+", command)} == entries
 
 
 def test_a_router_routes_answers_by_their_addresses_and_refuses_those_to_another_mac():
