@@ -19,10 +19,9 @@ from netbench.capture.headers import StreamFrames
 from netbench.capture.sequences import Arrivals, SequenceTracker
 from netbench.model.frame_size import MIN_FRAME_SIZE, FrameSize
 from netbench.model.frame_template import Checksum, ExpectedHeaders, FieldPlace, FrameTemplate, VaryingPlace
-from netbench.model.packet_counts import ChangedField, PacketCounts
+from netbench.model.packet_counts import OTHER_HEADERS, ChangedField, PacketCounts
 from netbench.packets.flow_values import FlowBytes, checksums_of, flow_bytes
 
-_OTHER_HEADERS = "headers"  # the name of a field that is changed in frames with more or fewer headers
 _WORD_BYTES = 8
 _NO_NUMBER = -1
 
@@ -172,7 +171,7 @@ class PacketTally:
             is_elsewhere = origin.shifts != 0
             elsewhere = int(np.count_nonzero(is_elsewhere))
             self._changed_frames += elsewhere
-            self._changed[_OTHER_HEADERS] += elsewhere
+            self._changed[OTHER_HEADERS] += elsewhere
             numbers, flows = numbers[~is_elsewhere], flows[~is_elsewhere]
             origin = origin.where(~is_elsewhere)
         if not self._frame_size.is_mix:
@@ -211,7 +210,7 @@ class PacketTally:
     def counts(self, tracker: SequenceTracker, numbers: range) -> PacketCounts:
         """Return all counts; `tracker` has the numbers that arrived of those that were sent."""
         losses = flow_losses(tracker, numbers, self._headers)
-        names = dict.fromkeys((_OTHER_HEADERS, *(place.name for place in self._headers.compared)))
+        names = dict.fromkeys((OTHER_HEADERS, *(place.name for place in self._headers.compared)))
         return PacketCounts(
             flows=self._headers.flows,
             lossy_flows=losses.lossy_flows,

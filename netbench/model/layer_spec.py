@@ -9,6 +9,7 @@ Kind = Literal["number", "flags", "MAC", "IPv4", "IPv6", "bytes", "IPv6 list", "
 # checksums; `next` ones are the type of the following header, which is computed, too.
 Use = Literal["free", "fixed", "computed", "next"]
 _ADDRESS_BITS = {"MAC": 48, "IPv4": 32, "IPv6": 128}
+MOST_VLAN = 4094  # IEEE 802.1Q, table 9-2: 4095 is reserved
 # The low bits in which the values of a varying field may differ.
 VARYING_BITS = {"number": 32, "flags": 16, "MAC": 32, "IPv4": 32, "IPv6": 64}
 
@@ -17,8 +18,8 @@ VARYING_BITS = {"number": 32, "flags": 16, "MAC": 32, "IPv4": 32, "IPv6": 64}
 class FieldSpec:
     """A field: its width in bits (0 for one without a fixed width), the kind of its values, and its use.
 
-    `allowed` are the only possible numbers, if not all, for the given `reason`. `flags` are the names of bits from the
-    lowest on. `needs` is the field that must be 1 for this one to be in the header.
+    `allowed` are the only possible numbers, if not all, or `most` is the largest one, for the given `reason`. `flags`
+    are the names of bits from the lowest on. `needs` is the field that must be 1 for this one to be in the header.
     """
 
     name: str
@@ -29,6 +30,7 @@ class FieldSpec:
     reason: str = ""
     flags: tuple[str, ...] = ()
     needs: str = ""
+    most: int | None = None
 
     @property
     def varies(self) -> bool:
@@ -36,9 +38,14 @@ class FieldSpec:
         return self.use == "free" and self.bits > 0 and not self.allowed
 
     @property
+    def takes_list(self) -> bool:
+        """Whether its value is a list."""
+        return self.kind in ("IPv6 list", "TCP options")
+
+    @property
     def largest(self) -> int:
-        """The largest number that fits in."""
-        return (1 << self.bits) - 1
+        """The largest possible number."""
+        return (1 << self.bits) - 1 if self.most is None else self.most
 
 
 @dataclass(frozen=True, slots=True)

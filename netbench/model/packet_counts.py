@@ -6,6 +6,7 @@ from typing import NamedTuple, Self
 from netbench.model.packet import Packet
 
 MAX_GROUPS = 1024
+OTHER_HEADERS = "headers"  # the name of a field that is changed in frames with more or fewer headers
 
 
 class SentPacket(NamedTuple):

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from netbench.model.packet import Packet
-from netbench.model.packet_layers import ALIASES, LAYERS
-from netbench.model.packet_notation import layers_text, parse_layers
+from netbench.model.packet_layers import ALIASES, FOREIGN_NAMES, LAYERS
+from netbench.model.packet_notation import check_expected, layers_text, parse_layers
 from netbench.model.packet_values import DescriptionError
 from netbench.model.packet_variation import check_varying, parse_vary, written_vary
 from netbench.model.shipped_packets import SHIPPED_PACKETS
@@ -94,6 +94,8 @@ def shipped_packets() -> Iterable[Packet]:
 def _named(name: str) -> Packet:
     if name in LAYERS or name in ALIASES:
         raise DescriptionError(name, f"has no parentheses; write for example {name}()/IP()/UDP()")
+    if name not in SHIPPED_PACKETS and name.lower() not in SHIPPED_PACKETS and name.lower() in FOREIGN_NAMES:
+        raise DescriptionError(name, f"no such layer; write {FOREIGN_NAMES[name.lower()]}(), behind Ether()/")
     if name not in SHIPPED_PACKETS:
         raise DescriptionError("packet", f"there is no {name!r}; {choices(name, [PLAIN, *SHIPPED_PACKETS], 'packets')}")
     shipped = SHIPPED_PACKETS[name]
@@ -147,6 +149,7 @@ def _with_parts(packet: Packet, vary: object, expect: object) -> Packet:
             raise DescriptionError("expect", f"{str(expect)[:40]!r} is not allowed: it must be text", ("expect",))
         try:
             packet = replace(packet, expect=parse_layers(expect, expected=True))
+            check_expected(packet.expect or (), packet.layers)
         except DescriptionError as error:
             raise _titled("expect", error) from error
     return packet

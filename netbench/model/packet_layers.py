@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from netbench.model.frame_template import COMPLEMENT_BYTES, MOST_HEADER_BYTES, PAYLOAD_BYTES
 from netbench.model.layer_spec import (
+    MOST_VLAN,
     FieldSpec,
     LayerSpec,
     address_field,
@@ -47,7 +48,8 @@ _OVER_UDP: dict[str, tuple[int, ...]] = {"VXLAN": (), "GENEVE": (), "GTP_U_Heade
 
 
 def _tag(name: str, shown: str) -> LayerSpec:
-    fields = by_name(number_field("prio", 3), number_field("dei", 1), number_field("vlan", 12), next_field("type", 16))
+    vlan = FieldSpec("vlan", 12, most=MOST_VLAN, reason="4095 is reserved (IEEE 802.1Q)")
+    fields = by_name(number_field("prio", 3), number_field("dei", 1), vlan, next_field("type", 16))
     return LayerSpec(name, 4, fields, _ETHER_TYPES, shown=shown)
 
 
@@ -273,6 +275,20 @@ LAYERS: Mapping[str, LayerSpec] = {spec.name: spec for spec in _LAYERS}
 ALIASES: Mapping[str, str] = {
     "GTPU": "GTP_U_Header",
     "ICMPv6": "ICMPv6EchoRequest",
+}
+# Names of layers elsewhere, in small letters, and scapy's.
+FOREIGN_NAMES: Mapping[str, str] = {
+    "ethernet": "Ether",
+    "eth": "Ether",
+    "ip4": "IP",
+    "ipv4": "IP",
+    "ip6": "IPv6",
+    "vlan": "Dot1Q",
+    "dot1q": "Dot1Q",
+    "qinq": "Dot1AD",
+    "svlan": "Dot1AD",
+    "dot1ad": "Dot1AD",
+    "gtp": "GTP_U_Header",
 }
 FIELD_ALIASES: Mapping[tuple[str, str], str] = {("Dot1Q", "id"): "dei", ("Dot1AD", "id"): "dei"}
 # Bytes of TCP options by name (RFC 9293, section 3.2; RFC 7323; RFC 2018), kind and length included.

@@ -13,6 +13,7 @@ from netbench.model.layer_spec import FieldSpec, LayerSpec
 from netbench.model.packet import ANY, AnyValue, FieldRef, FieldValue, Layer
 from netbench.model.packet_layers import (
     ALIASES,
+    FOREIGN_NAMES,
     LARGEST_HEADERS,
     LAYERS,
     field_name,
@@ -20,7 +21,8 @@ from netbench.model.packet_layers import (
     layer_name,
     spec_of,
 )
-from netbench.model.packet_values import DescriptionError, checked_value
+from netbench.model.packet_syntax import syntax_fault
+from netbench.model.packet_values import DescriptionError, checked_value, example_range, written_range
 from netbench.model.suggestions import choices
 
 MAX_TEXT = 4096  # characters of a description
@@ -29,6 +31,8 @@ _MOST_LAYERS = 32
 _MOST_OPTIONS = 40  # bytes: 15 words of header (RFC 791, section 3.1; RFC 9293, section 3.1) without the fixed 20 bytes
 _EXAMPLE = "write for example Ether()/IP()/UDP(dport=53)"
 _LITERALS = "write a number, text, bytes or a list of these"
+_ECHO = ("ICMP", "ICMPv6EchoRequest", "ICMPv6EchoReply")  # NAT64 makes one of another (RFC 7915)
+_MOST_DSCP = 63  # the upper 6 bits of the field (RFC 2474, section 3)
 _WORDS: dict[type[ast.AST], str] = {
     ast.Call: "a call",
     ast.Attribute: "an attribute",
@@ -59,25 +63,30 @@ def parse_layers(text: str, *, expected: bool = False) -> tuple[Layer, ...]:
     """
     try:
         expression = ast.Expression(parsed_expression(text, MAX_TEXT)).body
-        layers = tuple(layer_of(node, expected=expected) for node in divided(expression))
+        layers: list[Layer] = []
+        for node in divided(expression):
+            layers.append(layer_of(node, expected=expected, outer=layers))
     except RecursionError as error:
         raise DescriptionError("packet", "is nested too deeply") from error
     check_layers(layers)
-    return layers
+    return tuple(layers)
 
 
 def parsed_expression(text: str, most: int) -> ast.expr:
     """Return the syntax tree of an expression; DescriptionError if it is empty, too long or no expression."""
     if not text.strip():
         raise DescriptionError("packet", f"is empty; {_EXAMPLE}")
-    module = parsed_module(f"(\n{text}\n)", most)
+    module = parsed_module(text, most, in_brackets=True)
     if len(module.body) != 1 or not isinstance(module.body[0], ast.Expr):
         raise DescriptionError("packet", f"is not one packet; {_EXAMPLE}")
     return module.body[0].value
 
 
-def parsed_module(text: str, most: int) -> ast.Module:
-    """Return the syntax tree of a text; DescriptionError if it has more than `most` characters or is no Python."""
+def parsed_module(text: str, most: int, *, in_brackets: bool = False) -> ast.Module:
+    """Return the syntax tree of a text; DescriptionError if it has more than `most` characters or is no Python.
+
+    A text `in_brackets` may have line breaks anywhere.
+    """
     if len(text) > most:
         raise DescriptionError("packet", f"is {len(text):,} characters long: at most {most:,} are read")
     if "\0" in text:
@@ -87,9 +96,9 @@ def parsed_module(text: str, most: int) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in text
-            return ast.parse(text)
+            return ast.parse(f"(\n{text}\n)" if in_brackets else text)
     except SyntaxError as error:
-        raise DescriptionError("packet", f"is not in scapy's notation ({error.msg}); {_EXAMPLE}") from error
+        raise syntax_fault(text, error, _EXAMPLE, lines_before=int(in_brackets)) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise DescriptionError("packet", f"is not in scapy's notation; {_EXAMPLE}") from error
 
@@ -118,8 +127,8 @@ def divided(node: ast.expr) -> list[ast.expr]:
     return operands
 
 
-def layer_of(node: ast.expr, *, expected: bool = False) -> Layer:
-    """Return the layer that a call describes; DescriptionError for anything else."""
+def layer_of(node: ast.expr, *, expected: bool = False, outer: Sequence[Layer] = ()) -> Layer:
+    """Return the layer that a call describes, behind the `outer` ones; DescriptionError for anything else."""
     if isinstance(node, ast.Name) and layer_name(node.id) in LAYERS:
         raise DescriptionError(node.id, f"has no parentheses; write {node.id}()")
     if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
@@ -130,25 +139,85 @@ def layer_of(node: ast.expr, *, expected: bool = False) -> Layer:
         raise DescriptionError("packet", f"{_word(node.func)} is no layer; {_EXAMPLE}")
     spec = layer_spec(node.func.id)
     if node.args:
-        raise DescriptionError(spec.name, f"a value without the name of its field; fields are {_names(spec)}")
+        raise DescriptionError(spec.name, f"a value without the name of its field; {_named_value(spec, node.args[0])}")
     fields: dict[str, FieldValue | AnyValue] = {}
     for keyword in node.keywords:
         if keyword.arg is None:
             raise DescriptionError(spec.name, f"an unpacked mapping is no field; fields are {_names(spec)}")
+        if keyword.arg == "dscp" and spec.name in ("IP", "IPv6"):
+            raise DescriptionError(f"{spec.name}.dscp", f"no such field; {_dscp_remedy(spec.name, keyword.value)}")
         field = field_spec(spec, keyword.arg)
         title = f"{spec.name}.{field.name}"
         if field.name in fields:
             raise DescriptionError(title, "is given twice")
         if expected and _is_any(keyword.value):
             fields[field.name] = ANY
-        else:
-            fields[field.name] = checked_value(title, field, literal(title, keyword.value))
+            continue
+        if isinstance(keyword.value, ast.Name) and keyword.value.id.lower() == "any":
+            raise DescriptionError(title, f"{_word(keyword.value)} is no value; {_any_remedy(expected=expected)}")
+        if field.varies and (values := _several_values(field, keyword.value)):
+            ref = FieldRef(spec.name, field.name, 1 + sum(layer.name == spec.name for layer in outer))
+            raise DescriptionError(
+                title, f"{_written(keyword.value)} is more than one value; write vary: {{{ref}: {values}}}"
+            )
+        if isinstance(keyword.value, ast.List | ast.Tuple) and not field.takes_list:
+            raise DescriptionError(title, f"{_written(keyword.value)} is not allowed: one value")
+        fields[field.name] = checked_value(title, field, literal(title, keyword.value))
     return Layer(spec.name, tuple(fields.items()))
+
+
+def _named_value(spec: LayerSpec, node: ast.expr) -> str:
+    """Return the remedy for a value without the name of its field: the first field that can have it, as an example."""
+    for field in spec.fields.values():
+        if field.use == "free":
+            try:
+                checked_value(field.name, field, literal(field.name, node))
+            except DescriptionError:
+                continue
+            return f"write for example {spec.name}({field.name}={_written(node)})"
+    return f"fields are {_names(spec)}"
+
+
+def _dscp_remedy(layer: str, node: ast.expr) -> str:
+    """Return the remedy for a DSCP (RFC 2474), which is the upper 6 bits of a field."""
+    field = "tos" if layer == "IP" else "tc"
+    if isinstance(node, ast.Constant) and type(node.value) is int and 0 <= node.value <= _MOST_DSCP:
+        return f"write {field}={4 * node.value} (4 × DSCP)"
+    return f"write {field}, which is 4 × DSCP"
+
+
+def _any_remedy(*, expected: bool) -> str:
+    return "write any, in small letters" if expected else "any is for expect only: write a value, or leave it out"
+
+
+def _several_values(field: FieldSpec, node: ast.expr) -> str:
+    """Return the values of scapy's notation for several packets, as `vary` has them; empty for anything else."""
+    match node:
+        case ast.Tuple(elts=[ast.Constant(value=least), ast.Constant(value=most)]):
+            return f"{{random: {least}-{most}}}"
+        case ast.List() | ast.Tuple() if node.elts:
+            items = [str(item.value) if isinstance(item, ast.Constant) else "…" for item in node.elts]
+            return f"{{list: [{', '.join(items)}]}}"
+        case ast.Call(func=ast.Name(id=name)) if name.startswith("Rand"):
+            return f"{{random: {example_range(field)}}}"
+        case ast.Constant(value=str() as text) if values := written_range(field, text):
+            return f"{{random: {values}}}"
+    return ""
+
+
+def _written(node: ast.expr) -> str:
+    """Return a value as it is written; text of the notation has double quotes."""
+    text = f'"{node.value}"' if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
+    return text if len(text) <= 40 else f"{text[:37]}…"
 
 
 def layer_spec(name: str) -> LayerSpec:
     """Return the description of a layer by one of its names; DescriptionError, with a suggestion, for others."""
     if layer_name(name) not in LAYERS:
+        if name.lower() in ("raw", "payload", "padding"):
+            raise DescriptionError(name, "no such layer; leave it out: the payload is pktgen's header")
+        if meant := FOREIGN_NAMES.get(name.lower()):
+            raise DescriptionError(name, f"no such layer; write {meant}()")
         raise DescriptionError(name, f"no such layer; {choices(name, [*LAYERS, *ALIASES], 'layers')}")
     return LAYERS[layer_name(name)]
 
@@ -201,6 +270,16 @@ def check_layers(layers: Sequence[Layer]) -> None:
         )
 
 
+def check_expected(expected: Sequence[Layer], sent: Sequence[Layer]) -> None:
+    """Raise DescriptionError if the last header at the sink is another one than in the packet as sent.
+
+    UUTs add and remove headers outside of it. pktgen's header, by which frames are counted, follows it.
+    """
+    last, before = expected[-1].name, sent[-1].name
+    if last != before and not (last in _ECHO and before in _ECHO):
+        raise DescriptionError(last, f"is the last layer, but that of the packet is {before}; end with {before}()")
+
+
 def references(layers: Sequence[Layer]) -> list[FieldRef]:
     """Return a reference to each layer, with an empty field."""
     seen: Counter[str] = Counter()
@@ -218,7 +297,13 @@ def _check_next(ref: FieldRef, layer: Layer, following: Layer | None) -> None:
         possible = f"possible are {', '.join(spec.types)}" if spec.types else "it is the last layer"
         raise DescriptionError(following.name, f"cannot follow {layer.name}; {possible}")
     if layer.name == "MPLS" and following is not None and values.get("s") == int(following.name == "MPLS"):
-        raise DescriptionError(str(ref._replace(field="s")), "is 1 at the bottom of the stack only; leave it out")
+        is_last = following.name != "MPLS"
+        fault = (
+            "0, but this label is the bottom of the stack (1)"
+            if is_last
+            else "1, but another label follows this one (0)"
+        )
+        raise DescriptionError(str(ref._replace(field="s")), f"{fault}; leave it out")
     for field in spec.fields.values():
         value = values.get(field.name)
         if field.use == "next" and isinstance(value, int) and following is not None:

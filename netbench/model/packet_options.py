@@ -1,5 +1,6 @@
 """Options of UUTs about the headers of packets: VLANs that pass, encapsulations removed and added, and NAT."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -12,6 +13,14 @@ Vni = Annotated[int, Field(ge=0, le=2**24 - 1)]
 GreKey = Annotated[int, Field(ge=0, le=2**32 - 1)]
 # The option that has the id of each encapsulation. GRE needs none.
 _ID_OPTIONS = {"vlan": "vlan", "vxlan": "vni", "geneve": "vni", "gre": "key"}
+# Options that only some kinds of UUTs have, and these kinds.
+_KINDS = {"retag": "kind ovs", "nat": "kind raw and of guests"}
+# Why the other ways to forward do not change encapsulations.
+_UNCHANGED = {
+    "tc": "tc redirects frames as they are",
+    "xdp": "xdp redirects frames as they are",
+    "flowtable": "a flowtable contains NICs only, no VLAN or tunnel interfaces",
+}
 _ROUTING, _CHANGING = ("route", "flowtable"), ("bridge", "route")
 
 
@@ -38,6 +47,14 @@ class HeaderOptions(BaseModel):
     key: GreKey | None = None
     """terminate or originate: gre: key. Default: none."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _suits_kind(cls, options: object) -> object:
+        for option, kinds in _KINDS.items():
+            if isinstance(options, Mapping) and option in options and option not in cls.model_fields:
+                raise KeyedError(option, f"is an option of UUTs of {kinds} only; remove it, or use another kind")
+        return options
+
     @model_validator(mode="after")
     def _changes_once(self) -> Self:
         if self.vlans and (self.terminate or self.originate):
@@ -54,7 +71,9 @@ class HeaderOptions(BaseModel):
         for kind in kinds:
             if kind != "gre" and self.id_of(kind) is None:
                 option = _ID_OPTIONS[kind]
-                raise KeyedError(option, f"{kind} needs it: add `{option}:` with a number")
+                key = "terminate" if kind == self.terminate else "originate"
+                title = "VLAN ID" if option == "vlan" else "VNI"
+                raise KeyedError(key, f"{kind} needs the {title}; add {option}: 100")
         for option in ("vlan", "vni", "key"):
             if getattr(self, option) is not None and option not in (_ID_OPTIONS[kind] for kind in kinds):
                 named = " or ".join(kind for kind, id_option in _ID_OPTIONS.items() if id_option == option)
@@ -89,7 +108,7 @@ class PacketOptions(HeaderOptions):
             raise KeyedError("nat", f"a router translates addresses: set forward: route instead of {forward}")
         for option in ("terminate", "originate"):
             if getattr(self, option) and forward not in _CHANGING:
-                raise KeyedError(option, f"set forward: route or bridge instead of {forward}")
+                raise KeyedError(option, f"{_UNCHANGED[forward]}; set forward: route or bridge")
         return self
 
 

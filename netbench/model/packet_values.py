@@ -1,6 +1,6 @@
 """Values of fields of packets: checked, and addresses as numbers and as text."""
 
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_network
 
 from netbench.errors import KeyedError
 from netbench.model.fields import KeyPath
@@ -8,6 +8,13 @@ from netbench.model.layer_spec import FieldSpec, Kind
 from netbench.model.packet import FieldValue
 from netbench.model.packet_layers import TCP_OPTIONS
 from netbench.model.suggestions import choices
+
+# The ends of a range of addresses, by the kind of the field.
+_EXAMPLES = {
+    "MAC": ("02:00:00:00:00:01", "02:00:00:00:00:fe"),
+    "IPv4": ("198.18.0.1", "198.18.0.254"),
+    "IPv6": ("2001:2::1", "2001:2::fe"),
+}
 
 
 class DescriptionError(KeyedError):
@@ -57,7 +64,8 @@ def number_value(title: str, field: FieldSpec, value: object) -> int:
         only = " or ".join(map(str, field.allowed))
         raise DescriptionError(title, f"{value} is not allowed: {only}{f'; {field.reason}' if field.reason else ''}")
     if not 0 <= value <= field.largest:
-        raise DescriptionError(title, f"{value} is not allowed: 0 to {field.largest}")
+        reason = f"; {field.reason}" if field.reason else ""
+        raise DescriptionError(title, f"{value} is not allowed: 0 to {field.largest}{reason}")
     return value
 
 
@@ -68,8 +76,51 @@ def address_value(title: str, field: FieldSpec, value: object) -> int:
             raise ValueError(f"{value!r} is no text")
         return address_number(field.kind, value)
     except ValueError as error:
-        example = {"MAC": "02:00:00:00:00:01", "IPv4": "198.18.0.1", "IPv6": "2001:2::1"}[field.kind]
+        example = _EXAMPLES[field.kind][0]
         raise DescriptionError(title, f'{value!r} is no {field.kind} address; write for example "{example}"') from error
+
+
+def network_hosts(kind: Kind, text: str) -> tuple[int, int] | None:
+    """Return the first and the last host address of a network such as 10.0.0.0/24; None if the text is none.
+
+    Network and broadcast address of IPv4 (RFC 1122, section 3.2.1.3) and the anycast address of IPv6 routers (RFC 4291,
+    section 2.6.1) are no hosts, but for networks of one or two addresses (RFC 3021, RFC 6164).
+    """
+    try:
+        network = ip_network(text.strip())
+    except ValueError:
+        return None
+    if "/" not in text or kind != f"IPv{network.version}":
+        return None
+    first, last = int(network[0]), int(network[-1])
+    return (first, last) if last - first < 2 else (first + 1, last - (network.version == 4))
+
+
+def written_range(field: FieldSpec, text: str) -> str:
+    """Return a text that is a network or a range of a field's values as `vary` has it; empty for any other text."""
+    if network_hosts(field.kind, text):
+        return text.strip()
+    ends = [end.strip() for end in text.split("-")]
+    if len(ends) != 2:
+        return ""
+    try:
+        numbers = [address_number(field.kind, end) if field.kind in _EXAMPLES else int(end) for end in ends]
+    except ValueError:
+        return ""
+    return "-".join(ends) if max(numbers) <= field.largest else ""
+
+
+def example_range(field: FieldSpec, address: object = "") -> str:
+    """Return an example of a range of a field's values as `vary` has it: the network of an address with its length."""
+    if field.kind in ("IPv4", "IPv6") and "/" in str(address):
+        try:
+            network = str(ip_network(str(address).strip(), strict=False))
+            return network if network_hosts(field.kind, network) else "-".join(_EXAMPLES[field.kind])
+        except ValueError:
+            pass
+    if field.kind in _EXAMPLES:
+        return "-".join(_EXAMPLES[field.kind])
+    return f"{1024 if field.bits == 16 else 0}-{field.largest}"
 
 
 def _flag_names(title: str, field: FieldSpec, text: str) -> str:

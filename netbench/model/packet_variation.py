@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from netbench.model.layer_spec import VARYING_BITS, FieldSpec
+from netbench.model.layer_spec import VARYING_BITS, FieldSpec, Kind
 from netbench.model.packet import (
     MAX_FLOWS,
     MAX_VARYING_FIELDS,
@@ -21,7 +21,15 @@ from netbench.model.packet_notation import (
     layer_spec,
     references,
 )
-from netbench.model.packet_values import DescriptionError, address_text, address_value, number_value
+from netbench.model.packet_values import (
+    DescriptionError,
+    address_number,
+    address_text,
+    address_value,
+    example_range,
+    network_hosts,
+    number_value,
+)
 from netbench.model.suggestions import did_you_mean
 
 COMBINED = "combined"
@@ -82,9 +90,24 @@ def variable(name: str, layers: Sequence[Layer]) -> tuple[FieldRef, FieldSpec]:
         title = spec.name if ref.occurrence == 1 else f"{spec.name} number {ref.occurrence}"
         raise DescriptionError(name, f"the packet has no {title}; layers are {', '.join(one.name for one in layers)}")
     if reason := _constant_reason(field, layers[index], layers[index + 1 :]):
-        varying = ", ".join(one.name for one in spec.fields.values() if one.varies)
-        raise DescriptionError(str(ref), f"cannot vary: {reason}; of {spec.name} can vary: {varying or 'no field'}")
+        raise DescriptionError(str(ref), f"cannot vary: {reason}; {_varying_instead(ref, layers)}")
     return ref, field
+
+
+def _varying_instead(ref: FieldRef, layers: Sequence[Layer]) -> str:
+    """Return the fields that can vary in the header of a field, and the same field of other headers, if it can."""
+    can_vary, same_elsewhere = [], []
+    for index, other in enumerate(references(layers)):
+        if other.layer == ref.layer:
+            for field in layer_spec(ref.layer).fields.values():
+                if not _constant_reason(field, layers[index], layers[index + 1 :]):
+                    if other.occurrence == ref.occurrence:
+                        can_vary.append(field.name)
+                    elif field.name == ref.field:
+                        same_elsewhere.append(str(other._replace(field=field.name)))
+    header = str(ref._replace(field="")).rstrip(".")
+    text = f"of {header} can vary: {', '.join(can_vary) or 'no field'}"
+    return f"{text}; {', '.join(same_elsewhere)} can vary, too" if same_elsewhere else text
 
 
 def _constant_reason(field: FieldSpec, layer: Layer, inside: Sequence[Layer]) -> str:
@@ -130,7 +153,9 @@ def _stepped(title: str, field: FieldSpec, written: Mapping[str, object]) -> Ste
         raise DescriptionError(title, f"from is missing; write {_FORMS}")
     first, step, count = number_of(title, field, written["from"]), written.get("step", 1), _count(title, written)
     if type(step) is not int or step == 0 or abs(step) > field.largest:
-        raise DescriptionError(title, f"step: {step!r} is not allowed: a whole number other than 0", ("step",))
+        raise DescriptionError(
+            title, f"step: {step!r} is not allowed: a whole number other than 0{_step_remedy(step)}", ("step",)
+        )
     if "to" in written:
         last = number_of(title, field, written["to"])
         if (last - first) * step < 0:
@@ -142,7 +167,25 @@ def _stepped(title: str, field: FieldSpec, written: Mapping[str, object]) -> Ste
         count = count or in_range
     elif count is None:
         raise DescriptionError(title, f"to or count is missing; write {_FORMS}")
+    else:
+        most = ((field.largest - first) if step > 0 else first) // abs(step) + 1
+        if most < count <= MAX_FLOWS:
+            last = first + step * (count - 1)
+            limit = value_text(field, field.largest if step > 0 else 0)
+            beyond = f"beyond {limit}" if field.kind in ("MAC", "IPv4", "IPv6") else f"{last}, beyond {limit}"
+            raise DescriptionError(title, f"its last value would be {beyond}; write count: {most} or less", ("count",))
     return stepped_values(title, field, first, step, count)
+
+
+def _step_remedy(step: object) -> str:
+    """Return the number for a step that is written as an address; empty for anything else."""
+    kind: Kind
+    for kind in ("IPv4", "IPv6", "MAC"):
+        try:
+            return f"; write step: {address_number(kind, str(step))}"
+        except ValueError:
+            continue
+    return ""
 
 
 def stepped_values(title: str, field: FieldSpec, first: int, step: int, count: int) -> SteppedValues:
@@ -191,9 +234,13 @@ def _check_high_bits(title: str, field: FieldSpec, values: Sequence[int]) -> Non
 
 
 def _range(title: str, field: FieldSpec, written: object) -> tuple[int, int]:
+    if isinstance(written, str) and (hosts := network_hosts(field.kind, written)):
+        return hosts
     match = _RANGE.fullmatch(written) if isinstance(written, str) else None
     if not match:
-        raise DescriptionError(title, f"random: {written!r} is no range; write for example 1024-65535", ("random",))
+        raise DescriptionError(
+            title, f"random: {written!r} is no range; write for example {example_range(field, written)}", ("random",)
+        )
     least, most = (int(text) if text.isdecimal() and len(text) < 12 else text for text in match.groups())
     return number_of(title, field, least), number_of(title, field, most)
 

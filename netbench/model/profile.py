@@ -210,10 +210,19 @@ class Profile(BaseModel):
         except DescriptionError as error:
             raise packet_error(error, str(error.path[0])) from error
         if described and self.flows > 1:
-            raise KeyedError(
-                "flows", "are the UDP port pairs of the plain packet; write vary: {UDP.sport: {random: 1024-65535}}"
-            )
+            raise KeyedError("flows", f"are the UDP port pairs of the plain packet; {self._flows_remedy(described)}")
         return self
+
+    def _flows_remedy(self, described: Mapping[str, Packet]) -> str:
+        """Return what replaces `flows` for described packets."""
+        if any(packet.vary for packet in described.values()):
+            return "remove flows: `vary` determines their number"
+        names = [layer.name for packet in described.values() for layer in packet.layers]
+        ported = next((name for name in names if name in ("UDP", "TCP")), "")
+        if not ported:
+            return "remove flows; let a field of the packet vary instead (`vary`)"
+        where = "" if len(self.described_packets) == 1 else " in the mapping of a packet"
+        return f"remove flows; write{where} vary: {{{ported}.sport: {{random: 1024-65535, count: {self.flows}}}}}"
 
     @model_validator(mode="after")
     def _warms_up_for_a_part_only(self) -> "Profile":

@@ -26,7 +26,7 @@ SHIPPED_PACKETS: Mapping[str, ShippedPacket] = {
     "ipv6": ShippedPacket("IPv6 and UDP", "Ether()/IPv6()/UDP()"),
     "vlan": ShippedPacket("one 802.1Q tag, VLAN 100", "Ether()/Dot1Q(vlan=100)/IP()/UDP()"),
     "qinq": ShippedPacket(
-        "an 802.1ad tag, VLAN 200, and inside an 802.1Q tag, VLAN 100",
+        "outer 802.1ad tag, VLAN 200, inner 802.1Q tag, VLAN 100",
         "Ether()/Dot1AD(vlan=200)/Dot1Q(vlan=100)/IP()/UDP()",
     ),
     "vxlan": ShippedPacket(

@@ -75,11 +75,11 @@ def _layers(pkt: Bound) -> tuple[Layer, ...]:
         raise DescriptionError("pkt", "is no packet in scapy's notation; capture files are not supported")
     if len(parts) > 1 and is_payload(parts[-1]):
         parts.pop()
-    layers = []
+    layers: list[Layer] = []
     for part in parts:
         node = part.node
         if isinstance(node, ast.Call):
             keywords = [ast.keyword(one.arg, with_literals(Bound(one.value, part.names))) for one in node.keywords]
             node = ast.Call(node.func, node.args, keywords)
-        layers.append(layer_of(node))
+        layers.append(layer_of(node, outer=layers))
     return tuple(layers)

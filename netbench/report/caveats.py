@@ -6,6 +6,7 @@ from itertools import chain
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.limits import LimitKind
+from netbench.model.packet_counts import OTHER_HEADERS
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.report.formats import capitalised, count, enumerated, sentence
 from netbench.statistics.flow_groups import changed_frames
@@ -85,7 +86,7 @@ def _changed(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
     for (uut, packet), members in by_packet.items():
         texts = [
             sentence(
-                "caveats.changed_field",
+                "caveats.changed_headers" if field == OTHER_HEADERS else "caveats.changed_field",
                 field=field,
                 changed=f"{sum(of.frames for of in same):,}",
                 received=f"{sum(of.received for of in same):,}",
@@ -95,7 +96,7 @@ def _changed(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
         more = len(texts) - _MOST_CAVEATS
         fields = "; ".join([*texts[:_MOST_CAVEATS], *([count(more, "more field")] if more > 0 else [])])
         frames = f"{packet} frames" if packet else "plain frames"
-        yield sentence("caveats.changed", fields=fields, uut=uut, frames=frames), "changed-fields"
+        yield capitalised(sentence("caveats.changed", fields=fields, uut=uut, frames=frames)), "changed-fields"
 
 
 def _lower_bounds(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:

@@ -377,8 +377,8 @@ def refuse_mixes(topology: Topology, profile: Profile, activities: Mapping[str, 
             )
         if not plugins(SINKS)[sink].counts_mixes:
             raise UsageError(
-                f"profile {profile.name}: {mix}: the sink {sink} cannot tell which size each frame of a mix should "
-                "have; take tcpdump or auto, or leave mixes out"
+                f"profile {profile.name}: {mix}: the sink {sink} counts frames of one size, and a mix has several; "
+                "take tcpdump or auto, or leave mixes out"
             )
 
 

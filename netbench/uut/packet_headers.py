@@ -111,24 +111,26 @@ def unroutable_reason(packet: Packet, layers: Layers) -> str:
     if layers[0].name != "Ether":
         return f"{layers[0].name}: a router expects Ether as the outermost header"
     if len(layers) < 2:
-        return "Ether: a router forwards only IP and IPv6, and no header follows"
+        return "Ether: a router forwards only IP and IPv6, and no header follows; add IP() or IPv6()"
     header = layers[1]
     if header.name not in ROUTED:
-        return f"{header.name}: a router forwards only IP and IPv6 behind Ether"
+        remedy = ", or terminate: vlan" if header.name == "Dot1Q" and layers == packet.layers else ""
+        return f"{header.name}: a router forwards only IP and IPv6 behind Ether; use forward: bridge{remedy}"
     skipped = len(packet.layers) - len(layers)
     if is_chosen(packet, _ref(packet, skipped, "dst")):
         return "Ether.dst: a router accepts only frames to its own address; leave the field out"
     of_header = skipped + 1
     hops = ROUTED[header.name]
     if any(isinstance(value, int) and value < 2 for value in values_of_field(packet, _ref(packet, of_header, hops))):
-        return f"{header.name}.{hops}: a router drops packets with less than 2"
+        return f"{header.name}.{hops}: a router drops packets with less than 2; write 2 or more"
     if header.name == "IP" and is_chosen(packet, _ref(packet, of_header, "chksum")):
         return "IP.chksum: a router drops packets whose header checksum is wrong; leave the field out"
     for field in ("src", "dst"):
         for value in values_of_field(packet, _ref(packet, of_header, field)):
             address = _address(header.name, value)
             if address and any(address in network for network in _NOT_FORWARDED):
-                return f"{header.name}.{field}: a router does not forward packets with the address {address}"
+                fault = f"a router does not forward packets with the address {address}"
+                return f"{header.name}.{field}: {fault}; write another"
     return ""
 
 
@@ -183,23 +185,25 @@ def unfiltered_reason(packet: Packet, vlans: Sequence[int]) -> str:
     """Return why none of a packet's frames passes a bridge that carries only these VLANs; empty if some do."""
     listed = ", ".join(map(str, vlans))
     if len(packet.layers) < 2 or packet.layers[1].name != "Dot1Q":
-        return f"Dot1Q: the bridge carries only VLANs {listed}, and the outermost header of the packet is no such tag"
+        fault = f"the bridge carries only VLANs {listed}, and the packet has no 802.1Q tag behind Ether"
+        return f"Dot1Q: {fault}; send Ether()/Dot1Q(vlan={vlans[0]})/…"
     tags = list(values_of_field(packet, FieldRef("Dot1Q", "vlan"))) or [1]  # scapy's default
     spans = [field.values for field in packet.vary if field.ref == FieldRef("Dot1Q", "vlan")]
     if any(isinstance(span, RandomValues) for span in spans) or set(tags) & set(vlans):
         return ""
-    return f"Dot1Q.vlan: the bridge carries only VLANs {listed}"
+    return f"Dot1Q.vlan: the bridge carries only VLANs {listed}; send Dot1Q(vlan={vlans[0]})"
 
 
 def untranslatable_reason(packet: Packet, layers: Layers, nat: Literal["source", "destination"]) -> str:
     """Return why NAT cannot translate these headers of a packet, with layer and field; empty if it can."""
     if layers[1].name != "IP":
-        return f"{layers[1].name}: the UUT translates addresses of IP (NAT44)"
+        return f"{layers[1].name}: the UUT translates addresses of IP (NAT44); send Ether()/IP()/…, or leave nat out"
     network, field = ip_network(NAT_NETWORKS[nat][0]), NAT_FIELDS[nat]
     for value in values_of_field(packet, _ref(packet, len(packet.layers) - len(layers) + 1, field)):
         address = _address("IP", value)
         if address and address not in network:
-            return f"IP.{field}: the UUT translates addresses of {network}, and {address} is not one of them"
+            fault = f"the UUT translates addresses of {network}, and {address} is not one of them"
+            return f"IP.{field}: {fault}; send one of them, or leave the field out"
     return ""
 
 
@@ -209,16 +213,40 @@ def unterminated_reason(packet: Packet, options: PacketOptions) -> str:
     assert kind
     at = encapsulated_at(packet.layers, kind)
     if at is None:
-        return f"{LAYER_OF[kind]}: the UUT forwards only what this header encapsulates, and the packet has none there"
+        fault = "the UUT forwards only what this header encapsulates, and the packet has none there"
+        return f"{LAYER_OF[kind]}: {fault}; send {_terminated_headers(kind, options.id_of(kind))}"
     ref, number = _ref(packet, at, {"vlan": "vlan", "gre": "key"}.get(kind, "vni")), options.id_of(kind)
     default: list[FieldValue | None] = [{"vlan": 1, "gre": None}.get(kind, 0)]  # scapy's
     if kind != "geneve" and number not in (list(values_of_field(packet, ref)) or default):
-        return f"{ref}: the UUT terminates {'GRE without a key' if number is None else number}"
+        return f"{ref}: the UUT terminates {_id_text(kind, number)}; send {_id_layer(kind, number)}"
     if kind == "vxlan" and set(values_of_field(packet, _ref(packet, at, "flags"))) - {_VXLAN_FLAGS, "Instance"}:
-        return f"{LAYER_OF[kind]}.flags: the UUT drops VXLAN with other flags than 8 (RFC 7348, section 5)"
+        return (
+            f"{LAYER_OF[kind]}.flags: the UUT drops VXLAN with other flags than 8 (RFC 7348, section 5); leave it out"
+        )
     if kind != "vlan" and packet.layers[1].name != "IP":
-        return f"{packet.layers[1].name}: the UUT terminates tunnels over IP that follows Ether"
+        return f"{packet.layers[1].name}: the UUT terminates tunnels over IP that follows Ether; send Ether()/IP()/…"
     return ""
+
+
+def _id_text(kind: Encapsulation, number: int | None) -> str:
+    """Return an encapsulation with its id in words."""
+    if kind == "gre":
+        return "GRE without a key" if number is None else f"GRE with key {number}"
+    return f"{'VLAN' if kind == 'vlan' else 'VNI'} {number}"
+
+
+def _id_layer(kind: Encapsulation, number: int | None) -> str:
+    """Return the header of an encapsulation with its id, in scapy's notation."""
+    if kind == "gre":
+        return "GRE()" if number is None else f"GRE(key_present=1, key={number})"
+    return f"{LAYER_OF[kind]}({'vlan' if kind == 'vlan' else 'vni'}={number})"
+
+
+def _terminated_headers(kind: Encapsulation, number: int | None) -> str:
+    """Return the headers up to that of an encapsulation, in scapy's notation."""
+    port = TUNNEL_PORTS.get(kind)
+    outer = {"vlan": "", "gre": "IP()/"}.get(kind, f"IP()/UDP(dport={port})/")
+    return f"Ether()/{outer}{_id_layer(kind, number)}/…"
 
 
 def routed(layers: Layers, path: StreamPath) -> Layers:

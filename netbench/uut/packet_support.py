@@ -58,6 +58,7 @@ UNRECOGNISABLE = (
     "IP: the UUT changes headers by which sinks recognise plain frames; describe the packet, for example "
     "`packet: Ether()/IP()/UDP()`"
 )
+_NO_FRAME = "GRE: a bridge forwards only frames, and the packet has no Ether inside; send GRE()/Ether()/…"
 _OF_ENCAPSULATION = {"vlan": "vlan-interface", "vxlan": "vxlan", "geneve": "geneve", "gre": "gre"}
 
 
@@ -170,7 +171,7 @@ def _unsupported_reason(
         without = (
             terminates and options.terminate == "gre" and not any(layer.name == "Ether" for layer in packet.layers[1:])
         )
-        return "GRE: a bridge forwards only frames, and the packet has no Ether inside" if without else ""
+        return _NO_FRAME if without else ""
     layers = routed_layers(packet, options)
     if reason := unroutable_reason(packet, layers) or own_address_reason(packet, layers, paths):
         return reason

@@ -48,7 +48,11 @@ LOUD = [{"network": "50%", "frame_size": 1619}]
             {"frame_sizes": [64, "imix"], "generator": "pktgen"},
             "imix: the generator pktgen cannot send fr",
         ),
-        (topology(1), {"frame_sizes": ["imix"], "sink": "bpf"}, "imix: the sink bpf cannot tell which size each frame"),
+        (
+            topology(1),
+            {"frame_sizes": ["imix"], "sink": "bpf"},
+            "imix: the sink bpf counts frames of one size, and a mix has several; take tcpdump",
+        ),
         (
             shared_topology(),
             {"scenarios": [{"network": "50%", "frame_size": "imix"}], "generator": "pktgen"},

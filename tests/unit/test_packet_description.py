@@ -113,8 +113,16 @@ WRONG = [
     ("", "packet: is empty"),
     ("  \n ", "packet: is empty"),
     ("Ethr()/IP()/UDP()", "Ethr: no such layer; did you mean Ether?"),
-    ("Ether()/IPV4()/UDP()", "IPV4: no such layer; did you mean IP"),
+    ("Ether()/IPV4()/UDP()", "IPV4: no such layer; write IP()"),
     ("Ether()/ARP()", "ARP: no such layer; layers are Ether, Dot1Q,"),
+    ("Ether()/IPv4()/UDP()", "IPv4: no such layer; write IP()"),
+    ("Ether()/VLAN(vlan=5)/IP()/UDP()", "VLAN: no such layer; write Dot1Q()"),
+    ("Ether()/Dot1q()/IP()/UDP()", "Dot1q: no such layer; write Dot1Q()"),
+    ("Ether()/QinQ()/IP()/UDP()", "QinQ: no such layer; write Dot1AD()"),
+    ("Ethernet()/IP()/UDP()", "Ethernet: no such layer; write Ether()"),
+    ("Ether()/IP6()/UDP()", "IP6: no such layer; write IPv6()"),
+    ("Ether()/IP()/UDP()/GTP()/IP()/UDP()", "GTP: no such layer; write GTP_U_Header()"),
+    ("IPv4", "IPv4: no such layer; write IP(), behind Ether()/"),
     ("IP()/UDP()", "IP: is not the first layer of a frame"),
     ("UDP()", "UDP: is not the first layer"),
     ("Ether", "Ether: has no parentheses; write for example Ether()/"),
@@ -134,25 +142,92 @@ WRONG = [
     (ROUTED, "UDP: ends 198 bytes behind the beginning of the frame: at most 174"),
     ("Ether()/" + "Dot1Q()/" * 40 + "IP()/UDP()", "packet: has more than 32 layers"),
     (UDP4 + "/'text'", "payload: cannot be described"),
-    (UDP4 + "/Raw(load='x')", "Raw: no such layer"),
+    (UDP4 + "/Raw(load='x')", "Raw: no such layer; leave it out: the payload is pktgen's header"),
     (UDP4 + "/(10*'x')", "packet: a computation is no layer"),
+    # notation
+    ("Ether()/IP(src=10.0.0.1)/UDP()", 'IP.src: write addresses in quotes: "10.0.0.1"'),
+    ("Ether(src=02:00:00:00:00:01)/IP()/UDP()", 'Ether.src: write addresses in quotes: "02:00:00:00:00:01"'),
+    ("Ether()/IPv6(tc=1, dst=2001:2::1)/UDP()", 'IPv6.dst: write addresses in quotes: "2001:2::1"'),
+    ("Ether()/IPv6(dst=::1)/UDP()", 'IPv6.dst: write addresses in quotes: "::1"'),
+    (
+        "Ether()/IPv6()/IPv6ExtHdrRouting(addresses=[2001:2::1])/UDP()",
+        'IPv6ExtHdrRouting.addresses: write addresses in quotes: "2001:2::1"',
+    ),
+    (
+        "Ether(src='02:00:00:00:00:01')/IP(src='(=', dst=10.0.0.1)/UDP()",
+        'IP.dst: write addresses in quotes: "10.0.0.1"',
+    ),
+    ("Ether()/\nIP(src=10.0.0.1)/UDP()", 'IP.src: write addresses in quotes: "10.0.0.1"'),
+    (
+        "Ether()/IP(src=10.0.0.0/24)/UDP()",
+        'IP.src: write one address in quotes, "10.0.0.0"; to send from many, write vary: {IP.src: {random: '
+        "10.0.0.0/24}}",
+    ),
+    ("STLPktBuilder(pkt=Ether()/IP(src=16.0.0.1)/UDP())", 'IP.src: write addresses in quotes: "16.0.0.1"'),
+    ("Ether()/IP(src='10.0.0.1'/UDP()", "IP: column 11: '(' is not closed; add ')'"),
+    ("Ether()/IP()/UDP(", "UDP: column 17: '(' is not closed; add ')'"),
+    ("Ether()/IP)/UDP()", "packet: column 11: ')' closes no bracket; remove it"),
+    ("Ether()/IP(ttl=[1)/UDP()", "IP: column 18: ')' does not close '['; write ']' instead"),
+    ("Ether()/IP(src='10.0.0.1)/UDP()", 'IP: column 16, at "\'10.0.0.1)/UDP()": the quote is not closed'),
+    ("Ether()/IP(ttl=5 tos=3)/UDP()", "IP: column 16, at '5 tos=3)/UDP()': is not in scapy's notation; write commas"),
+    ("Ether()/\nIP(ttl=)/UDP()", "IP: line 2, column 8, at ')/UDP()': is not in scapy's notation; write for example"),
+    ("STLPktBuilder(\npkt=Ether()/IP(ttl=)/UDP())", "IP: line 2, column 20, at ')/UDP())': is not in"),
+    ("Ether()/IP()/", "packet: is not in scapy's notation at its end; write for example"),
     # fields
+    ("Ether()/IP(dscp=46)/UDP()", "IP.dscp: no such field; write tos=184"),
+    ("Ether()/IPv6(dscp=46)/UDP()", "IPv6.dscp: no such field; write tc=184"),
+    ("Ether()/IP(dscp=64)/UDP()", "IP.dscp: no such field; write tos, which is 4 × DSCP"),
+    (
+        "Ether()/Dot1Q(100)/IP()/UDP()",
+        "Dot1Q: a value without the name of its field; write for example Dot1Q(vlan=100)",
+    ),
     ("Ether()/Dot1Q(vid=5)/IP()/UDP()", "Dot1Q.vid: no such field; fields are prio, dei, vlan, type"),
     ("Ether()/IP(dest='10.0.0.1')/UDP()", "IP.dest: no such field; did you mean dst?"),
     ("Ether()/IPv6(tos=4)/UDP()", "IPv6.tos: no such field"),
     ("Ether()/IP(ttl=1, ttl=2)/UDP()", "IP.ttl: is given twice"),
-    ("Ether()/IP('10.0.0.1')/UDP()", "IP: a value without the name of its field"),
+    (
+        "Ether()/IP('10.0.0.1')/UDP()",
+        'IP: a value without the name of its field; write for example IP(src="10.0.0.1")',
+    ),
     ("Ether()/IP(**{'ttl': 1})/UDP()", "IP: an unpacked mapping is no field"),
     ("Ether()/IP(*[1])/UDP()", "IP: a value without the name of its field"),
     # values
-    ("Ether()/Dot1Q(vlan=5000)/IP()/UDP()", "Dot1Q.vlan: 5000 is not allowed: 0 to 4095"),
+    ("Ether()/Dot1Q(vlan=5000)/IP()/UDP()", "Dot1Q.vlan: 5000 is not allowed: 0 to 4094"),
+    (
+        "Ether()/Dot1AD(vlan=4095)/IP()/UDP()",
+        "Dot1AD.vlan: 4095 is not allowed: 0 to 4094; 4095 is reserved (IEEE 802.1Q)",
+    ),
     ("Ether()/IP(ttl=-1)/UDP()", "IP.ttl: -1 is not allowed: 0 to 255"),
     ("Ether()/IP()/UDP(dport=65536)", "UDP.dport: 65536 is not allowed"),
     ("Ether()/MPLS(label=1048576)/IP()/UDP()", "MPLS.label: 1048576 is not allowed"),
     ("Ether()/IPv6(fl=1048576)/UDP()", "IPv6.fl: 1048576 is not allowed"),
     ("Ether()/IP()/UDP()/VXLAN(vni=16777216)/Ether()/IP()/UDP()", "VXLAN.vni: 16777216 is not allowed"),
     ("Ether()/IP(src='300.1.1.1')/UDP()", "IP.src: '300.1.1.1' is no IPv4 address"),
-    ("Ether()/IP(src='10.0.0.0/8')/UDP()", "IP.src: '10.0.0.0/8' is no IPv4 address"),
+    ("Ether()/IP(src='10.0.0.1/8')/UDP()", "IP.src: '10.0.0.1/8' is no IPv4 address"),
+    # several values
+    (
+        "Ether()/IP(src='10.0.0.0/8')/UDP()",
+        'IP.src: "10.0.0.0/8" is more than one value; write vary: {IP.src: {random: 10.0.0.0/8}}',
+    ),
+    (
+        "Ether()/IP(src='10.0.0.1-10.0.0.9')/UDP()",
+        'IP.src: "10.0.0.1-10.0.0.9" is more than one value; write vary: {IP.src: {random: 10.0.0.1-10.0.0.9}}',
+    ),
+    (
+        "Ether()/IP()/UDP(sport=(1,100))",
+        "UDP.sport: (1, 100) is more than one value; write vary: {UDP.sport: {random: 1-100}}",
+    ),
+    (
+        "Ether()/IP(src=RandIP())/UDP()",
+        "IP.src: RandIP() is more than one value; write vary: {IP.src: {random: 198.18.0.1-198.18.0.254}}",
+    ),
+    (
+        "Ether()/IP()/UDP()/VXLAN()/Ether()/IP()/UDP(dport=RandShort())",
+        "UDP.dport: RandShort() is more than one value; write vary: {UDP:2.dport: {random: 1024-65535}}",
+    ),
+    ("Ether()/IP(version=[4, 6])/UDP()", "IP.version: [4, 6] is not allowed: one value"),
+    ("Ether()/IP(ttl=[])/UDP()", "IP.ttl: [] is not allowed: one value"),
+    # values
     ("Ether()/IP(src=167772161)/UDP()", "IP.src: 167772161 is no IPv4 address"),
     ("Ether()/IP(dst='2001:2::1')/UDP()", "IP.dst: '2001:2::1' is no IPv4 address"),
     ("Ether()/IPv6(dst='10.0.0.1')/UDP()", "IPv6.dst: '10.0.0.1' is no IPv6 address"),
@@ -163,7 +238,7 @@ WRONG = [
     ("Ether()/IP(ttl=6.5)/UDP()", "IP.ttl: 6.5 is no value"),
     ("Ether()/IP(ttl=True)/UDP()", "IP.ttl: True is no value"),
     ("Ether()/IP(ttl=None)/UDP()", "IP.ttl: None is no value"),
-    ("Ether()/IP(ttl=[1, 2])/UDP()", "IP.ttl: (1, 2) is not allowed: a number"),
+    ("Ether()/IP(ttl=[1, 2])/UDP()", "IP.ttl: [1, 2] is more than one value; write vary: {IP.ttl: {list: [1, 2]}}"),
     ("Ether()/IP(flags='XF')/UDP()", "IP.flags: 'XF' is not allowed: "),
     ("Ether()/IP()/TCP(flags='X')", "TCP.flags: 'X' is not allowed: flags are F, S, R"),
     ("Ether()/IP()/TCP(options=[('XYZ', 1)])", "TCP.options: ('XYZ', 1) is not allowed"),
@@ -182,8 +257,8 @@ WRONG = [
     ("Ether(type=0x86DD)/IP()/UDP()", "Ether.type: 0x86dd does not announce IP, 0x800"),
     ("Ether()/IP(proto=6)/UDP()", "IP.proto: 0x6 does not announce UDP, 0x11"),
     ("Ether()/IPv6(nh=6)/IPv6ExtHdrFragment()/UDP()", "IPv6.nh: 0x6 does not announce IPv6ExtHdrFragment"),
-    ("Ether()/MPLS(s=0)/IP()/UDP()", "MPLS.s: is 1 at the bottom of the stack only"),
-    ("Ether()/MPLS(s=1)/MPLS()/IP()/UDP()", "MPLS.s: is 1 at the bottom"),
+    ("Ether()/MPLS(s=0)/IP()/UDP()", "MPLS.s: 0, but this label is the bottom of the stack (1); leave it"),
+    ("Ether()/MPLS(s=1)/MPLS()/IP()/UDP()", "MPLS.s: 1, but another label follows this one (0); leave"),
     ("Ether()/IP(flags='MF')/UDP()", "IP.flags: 'MF' is not allowed: fragments"),
     ("Ether()/IP(flags=1)/UDP()", "IP.flags: 1 is not allowed: fragments"),
     ("Ether()/IP(frag=100)/UDP()", "IP.frag: 100 is not allowed: 0; fragments are not supported"),
@@ -193,7 +268,7 @@ WRONG = [
     ("Ether()/IP()/GRE(key=5)/IP()/UDP()", "GRE.key: is not in the header without key_present=1"),
     ("Ether()/IP()/GRE(chksum_present=1)/IP()/UDP()", "GRE.chksum_present: 1 is not allowed: 0"),
     ("Ether()/IP()/UDP()/GTPU(E=1)/IP()/UDP()", "GTP_U_Header.E: 1 is not allowed"),
-    ("Ether()/IP(ttl=any)/UDP()", "IP.ttl: the name any is no value"),
+    ("Ether()/IP(ttl=any)/UDP()", "IP.ttl: the name any is no value; any is for expect only"),
     # no packet
     ("vxlann", "packet: there is no 'vxlann'; did you mean vxlan?"),
     ("7", "packet: there is no '7'; packets are plain, ipv6,"),
@@ -224,7 +299,14 @@ WRONG = [
     (vary("IP.options", list=[4]), "vary: IP.options: cannot vary"),
     (vary("IP.frag", list=[0]), "vary: IP.frag: cannot vary"),
     (vary("GRE.key", "Ether()/IP()/GRE()/IP()/UDP()", list=[1]), "vary: GRE.key: cannot vary: it is not in the header"),
-    (vary("UDP.dport", "vxlan", list=[1]), "vary: UDP.dport: cannot vary: it announces VXLAN"),
+    (
+        vary("UDP.dport", "vxlan", list=[1]),
+        "vary: UDP.dport: cannot vary: it announces VXLAN; of UDP can vary: sport; UDP:2.dport can vary, too",
+    ),
+    (
+        vary("UDP:2.len", "vxlan", list=[1]),
+        "vary: UDP:2.len: cannot vary: it is computed; of UDP:2 can vary: sport, dport",
+    ),
     (
         vary("IPv6.dst", "Ether()/IPv6()/IPv6ExtHdrRouting()/UDP()", list=["2001:2::1"]),
         "vary: IPv6.dst: cannot vary: a routing header follows",
@@ -242,7 +324,44 @@ WRONG = [
     (vary("UDP.sport", **{"from": 1, "to": 9, "step": 0}), "vary: UDP.sport: step: 0 is not allowed"),
     (vary("UDP.sport", **{"from": 1, "to": 9, "step": "1"}), "vary: UDP.sport: step: '1' is not allowed"),
     (vary("UDP.sport", **{"from": 1, "to": 9, "count": 10}), "vary: UDP.sport: count: 10, but there are 9 values"),
-    (vary("UDP.sport", **{"from": 65_000, "count": 1000}), "vary: UDP.sport: its last value would be 65999"),
+    (
+        vary("UDP.sport", **{"from": 65_000, "count": 1000}),
+        "vary: UDP.sport: its last value would be 65999, beyond 65535; write count: 536 or less",
+    ),
+    (
+        vary("UDP.sport", **{"from": 100, "count": 99, "step": -10}),
+        "vary: UDP.sport: its last value would be -880, beyond 0; write count: 11 or less",
+    ),
+    (
+        vary("IP.src", **{"from": "255.255.255.1", "count": 999}),
+        "vary: IP.src: its last value would be beyond 255.255.255.255; write count: 255 or less",
+    ),
+    (
+        vary("Dot1Q.vlan", "vlan", **{"from": 4000, "count": 96}),
+        "vary: Dot1Q.vlan: its last value would be 4095, beyond 4094; write count: 95 or less",
+    ),
+    (vary("Dot1Q.vlan", "vlan", random="1-4095"), "vary: Dot1Q.vlan: 4095 is not allowed: 0 to 4094; 4095 is reserved"),
+    (
+        vary("IP.src", **{"from": "10.0.0.1", "count": 9, "step": "0.0.1.0"}),
+        "vary: IP.src: step: '0.0.1.0' is not allowed: a whole number other than 0; write step: 256",
+    ),
+    (
+        vary("IP.src", random="10.0.0.5/24"),
+        "vary: IP.src: random: '10.0.0.5/24' is no range; write for example 10.0.0.0/24",
+    ),
+    (
+        vary("IP.src", random="2001:2::/64"),
+        "vary: IP.src: random: '2001:2::/64' is no range; write for example 198.18.0.1-",
+    ),
+    (
+        vary("IPv6.src", "ipv6", random="x"),
+        "vary: IPv6.src: random: 'x' is no range; write for example 2001:2::1-2001:2::fe",
+    ),
+    (
+        vary("Ether.src", random="x"),
+        "vary: Ether.src: random: 'x' is no range; write for example 02:00:00:00:00:01-02:",
+    ),
+    (vary("Dot1Q.vlan", "vlan", random="x"), "vary: Dot1Q.vlan: random: 'x' is no range; write for example 0-4094"),
     (vary("UDP.sport", **{"from": 1, "count": 0}), "vary: UDP.sport: count: 0 is not allowed: 1 to 1048576"),
     (vary("UDP.sport", random="9-1"), "vary: UDP.sport: random: the range ends before it begins"),
     (vary("UDP.sport", random="1024"), "vary: UDP.sport: random: '1024' is no range"),
@@ -266,6 +385,15 @@ WRONG = [
     (packet(expect="Ether()/IP(ttl=300)/UDP()"), "expect: IP.ttl: 300 is not allowed"),
     (packet(expect="Ether()/IP(tll=any)/UDP()"), "expect: IP.tll: no such field"),
     (packet(expect="IP()/UDP()"), "expect: IP: is not the first layer"),
+    (
+        packet(expect="Ether()/IP(src=ANY)/UDP()"),
+        "expect: IP.src: the name ANY is no value; write any, in small letters",
+    ),
+    (
+        packet(expect="Ether()/IP()/TCP()"),
+        "expect: TCP: is the last layer, but that of the packet is UDP; end with UDP()",
+    ),
+    (packet("vxlan", expect="Ether()/IP()/ICMP()"), "expect: ICMP: is the last layer, but that of the packet is UDP"),
 ]
 
 
@@ -329,6 +457,11 @@ HOSTILE = [
     "STLPktBuilder(pkt=" + "-" * 60_000 + "1)",
     "STLPktBuilder(pkt=" + "not " * 15_000 + "1)",
     "STLPktBuilder(pkt=" + "a." * 30_000 + "b)",
+    "STLPktBuilder(a=" + " " * 60_000,
+    "Ether(" + '"\\' * 2000,
+    "STLPktBuilder(" + "'" + '\\"' * 30_000,
+    "STLPktBuilder(" + "a=1.2.3.4" * 7000,
+    "STLPktBuilder(a=" + ":" * 60_000,
     "\ud800",
     "Ether()\r\n/ٱ()",
 ]
@@ -371,6 +504,9 @@ VALUES = [
     ("UDP.sport", {"random": "1024-65535"}, RandomValues(1024, 65535, 64512)),
     ("UDP.sport", {"random": " 1024 - 65535", "count": 10}, RandomValues(1024, 65535, 10)),
     ("IP.src", {"random": "10.0.0.0-10.255.255.255"}, RandomValues(0x0A000000, 0x0AFFFFFF, 1 << 20)),
+    ("IP.src", {"random": "10.0.0.0/24"}, RandomValues(0x0A000001, 0x0A0000FE, 254)),
+    ("IP.src", {"random": "10.0.0.4/31", "count": 1}, RandomValues(0x0A000004, 0x0A000005, 1)),
+    ("IP.src", {"random": "10.0.0.4/32"}, RandomValues(0x0A000004, 0x0A000004, 1)),
     ("Dot1Q.vlan", {"list": [10, 20]}, ListedValues((10, 20))),
     ("Ether.src", {"from": "02:00:00:00:00:01", "count": 2}, SteppedValues(0x020000000001, 1, 2)),
 ]
@@ -396,6 +532,20 @@ def test_a_field_of_the_second_header_of_a_kind_may_vary_and_expected_fields_may
     assert (found.name, found.flows, found.combined) == ("mine", 6, True)
     assert found.expect == layers(("Ether", {}), ("IP", {"ttl": ANY}), ("UDP", {}))
     assert parse_packet(written_packet(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (UDP4, "Ether()/IP()/UDP()/VXLAN()/Ether()/IP()/UDP()"),
+        ("vxlan", UDP4),
+        (UDP4, "Ether()/Dot1Q(vlan=5)/IP()/UDP()"),
+        ("Ether()/IPv6()/UDP()", UDP4),
+        ("Ether()/IPv6()/ICMPv6()", "Ether()/IP()/ICMP()"),
+    ],
+)
+def test_headers_at_the_sink_may_be_more_or_fewer_or_translated_to_the_other_version_of_ip(sent, expected):
+    assert described(packet(sent, expect=expected)).expect == parse_layers(expected)
 
 
 def test_shipped_packets_have_the_flows_of_their_names():
@@ -446,7 +596,7 @@ HEAD = "frame_sizes: 128\nloads: 1kfps\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("packet: Ether()/Dot1Q(vlan=5000)/IP()/UDP()", ":3:9: packet: Dot1Q.vlan: 5000 is not allowed: 0 to 4095"),
+        ("packet: Ether()/Dot1Q(vlan=5000)/IP()/UDP()", ":3:9: packet: Dot1Q.vlan: 5000 is not allowed: 0 to 4094"),
         (
             "packet:\n- vlan\n- headers: Ether()/IP(tll=1)/UDP()",
             ":5:12: packet: IP.tll: no such field; did you mean ttl?",
@@ -459,7 +609,26 @@ HEAD = "frame_sizes: 128\nloads: 1kfps\n"
         ("packet: vlan\nexpect: Ether()/IP(ttl=256)/UDP()", ":4:9: expect: IP.ttl: 256 is not allowed"),
         ("packet:\n  headers: vlan\n  vray: {}", ":5:3: packet: vray: no such key of a packet; did you mean vary?"),
         ("packet: vlan\nvary:\n  IP.id: {from: 1, stp: 2}", ":5:20: vary: IP.id: no key 'stp' here"),
-        ("packet: [plain, vlan]\nflows: 10", ":4:8: flows: are the UDP port pairs of the plain packet"),
+        (
+            "packet: vlan\nflows: 10",
+            ":4:8: flows: are the UDP port pairs of the plain packet; remove flows; write vary: {UDP.sport: {random: "
+            "1024-65535, count: 10}}",
+        ),
+        (
+            "packet: [plain, vlan]\nflows: 10",
+            ":4:8: flows: are the UDP port pairs of the plain packet; remove flows; write in the mapping of a packet "
+            "vary: {UDP.sport: {random: 1024-65535, count: 10}}",
+        ),
+        (
+            "packet: Ether()/IP()/TCP()\nflows: 7",
+            ":4:8: flows: are the UDP port pairs of the plain packet; remove flows; "
+            "write vary: {TCP.sport: {random: 1024-65535, count: 7}}",
+        ),
+        (
+            "packet: 1k-flows\nflows: 10",
+            ":4:8: flows: are the UDP port pairs of the plain packet; remove flows: `vary` determines their number",
+        ),
+        ("packet: Ether()/IP(src=10.0.0.1)/UDP()", ':3:9: packet: IP.src: write addresses in quotes: "10.0.0.1"'),
         ("packet: [vlan, vlan]", ":3:16: packet: vlan: is the name of two packets"),
     ],
 )
@@ -509,6 +678,7 @@ def test_the_examples_of_the_page_about_packets_are_accepted(example, tmp_path):
     [
         ("IPv6.src", "{from: 2001:2::1, to: 2001:2::ff, step: 2}"),
         ("IPv6.src", "{random: 2001:2::1-2001:2::ff}"),
+        ("IPv6.src", "{random: 2001:2::/112}"),
         ("Ether.src", "{from: 00:00:00:00:00:10, count: 20}"),
         ("Ether.dst", "{list: [12:34:00:00:00:01, 12:34:56:01:02:03]}"),
         ("UDP.sport", "{random: 1024-65535}"),

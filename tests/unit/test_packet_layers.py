@@ -9,7 +9,7 @@ from scapy.layers.l2 import Ether
 from netbench.model.frame_size import IMIX_V6, FrameSize
 from netbench.model.packet import Packet
 from netbench.model.packet_description import parse_packet
-from netbench.model.packet_layers import ALIASES, FIELD_ALIASES, LAYERS, header_bytes
+from netbench.model.packet_layers import ALIASES, FIELD_ALIASES, FOREIGN_NAMES, LAYERS, header_bytes
 from netbench.model.packet_notation import parse_layers
 from netbench.packets.build import build_template, scapy_classes, smallest_frame
 from tests.unit.inputs import stream_traffic
@@ -47,6 +47,8 @@ def test_layers_and_their_fields_have_scapys_names_and_widths(name):
 def test_other_names_stand_for_names_of_the_table():
     assert set(ALIASES.values()) <= set(LAYERS)
     assert not set(ALIASES) & set(LAYERS)
+    assert set(FOREIGN_NAMES.values()) <= set(LAYERS)
+    assert all(name == name.lower() and name not in LAYERS for name in FOREIGN_NAMES)
     assert all(field in LAYERS[layer].fields for (layer, _), field in FIELD_ALIASES.items())
 
 

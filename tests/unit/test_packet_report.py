@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.frame_size import IMIX, FrameSize
-from netbench.model.packet_counts import ChangedField, FieldGroups, FlowGroup, PacketCounts, SentPacket
+from netbench.model.packet_counts import OTHER_HEADERS, ChangedField, FieldGroups, FlowGroup, PacketCounts, SentPacket
 from netbench.model.search import Rfc2544Tests
 from netbench.report.caveats import caveats
 from netbench.report.figures.packets import COST, FLOWS
@@ -168,6 +168,17 @@ def test_changed_fields_are_a_caveat_and_no_reason_against_a_trial():
     assert "IP.ttl differs from the expected value in 1,000 of 1,000 frames; IP.tos differs" in text
     assert "bridge, vlan frames" in text
     assert len(groups[0].valid) == 1
+
+
+def test_other_headers_than_the_expected_ones_are_a_caveat_about_headers_and_not_about_a_field():
+    counts = PacketCounts(1, changed_frames=7, changed=(ChangedField(OTHER_HEADERS, 7),))
+    tested = campaign(
+        trials("bridge", FrameSize.of(64, "vlan"), 1000, VLAN, counts=counts, noise=(0,)), uuts=("bridge",)
+    )
+    texts = [text for text, _ in caveats(tested, model(tested).groups)]
+    assert any(
+        text.startswith("The headers differ from the expected ones in 7 of 1,000 frames (bridge") for text in texts
+    )
 
 
 def test_the_page_labels_packets_and_has_their_sections():

@@ -63,9 +63,12 @@ def _unsupported_layers(layers: Sequence[Layer]) -> Iterator[str]:
         if layer.name not in _FIELDS:
             yield f"layer {layer.name}: pktgen has {', '.join(_FIELDS)}"
             return
-        for field, _ in layer.fields:
-            if field not in _FIELDS[layer.name]:
-                yield f"field {layer.name}.{field}: pktgen sets {', '.join(_FIELDS[layer.name])}"
+        for field, value in layer.fields:
+            if field not in _FIELDS[layer.name] and value != OWN_FIELDS.get(FieldRef(layer.name, field), ANY):
+                own = OWN_FIELDS.get(FieldRef(layer.name, field), ANY)
+                always = "" if own == ANY else f"; its value is {own}"
+                only = ", ".join(_FIELDS[layer.name])
+                yield f"{layer.name}.{field}: pktgen cannot set it (only {only}){always}"
     if inner not in (["Ether", "IP", "UDP"], ["Ether", "IPv6", "UDP"]):
         yield f"layers {'/'.join(names)}: pktgen has Ether, tags or labels, one of IP and IPv6, and UDP"
     if "Dot1Q" in names and "MPLS" in names:
@@ -75,16 +78,16 @@ def _unsupported_layers(layers: Sequence[Layer]) -> Iterator[str]:
     if names.count("MPLS") > _MOST_LABELS:
         yield f"{names.count('MPLS')} layers MPLS: pktgen has {_MOST_LABELS}"
     if not all(_label_entry(dict(layer.fields)) for layer in layers if layer.name == "MPLS"):
-        yield "field MPLS.label: to pktgen, label 0 with cos 0 and ttl 0 means no labels; set MPLS.ttl"
+        yield "MPLS.label: to pktgen, label 0 with cos 0 and ttl 0 means no labels; set MPLS.ttl"
 
 
 def _unsupported_variation(varying: VaryingField) -> str:
     if (varying.ref.layer, varying.ref.field) not in _RANGES:
-        return f"field {varying.ref}, which varies: pktgen varies {', '.join(map('.'.join, _RANGES))}"
+        return f"{varying.ref}: pktgen cannot vary it (only {', '.join(map('.'.join, _RANGES))})"
     if not isinstance(varying.values, SteppedValues) or varying.values.step != 1:
-        return f"field {varying.ref}: pktgen varies it in steps of 1 only"
+        return f"{varying.ref}: pktgen varies it in steps of 1 only"
     if varying.ref.layer == "UDP" and varying.values.first + varying.values.count > _LAST_PORT:
-        return f"field {varying.ref}: pktgen varies it up to {_LAST_PORT - 1} only"
+        return f"{varying.ref}: pktgen varies it up to {_LAST_PORT - 1} only"
     return ""
 
 
