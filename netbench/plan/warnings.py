@@ -100,6 +100,13 @@ def _expected(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple
         )
         for case in profile.scenarios
     )
+    if own := [f"{stream.name} ({stream.packet.name})" for stream in topology.own_streams if stream.packet]:
+        yield (
+            WarningKind.STREAM_PACKETS,
+            f"Streams with their own packet: {', '.join(own)}. They send it in every trial, also where results name "
+            "another packet: throughput and costs of packets include them. Leave `packet` out of these streams to send "
+            "the packets of the profile on all streams.",
+        )
     streams = most_sources(topology, profile) + of_neighbours
     on_one_machine = not all(topology.is_port(stream.source) for stream in topology.streams)
     needed = 3 * streams if on_one_machine else 2 * streams

@@ -85,3 +85,14 @@ def test_only_a_real_cable_makes_a_load_impossible():
     assert refused_loads(PORTS, too_much) == (
         "profile one: loads: above line rate: 2Gbit/s at 64 bytes on t/tx (line rate 1,488,095 frames/s)"
     )
+
+
+def test_streams_with_their_own_packet_are_named():
+    lab = topology(2)
+    streams = [{"name": stream.name, **stream.nics_by_role} for stream in lab.streams]
+    lab = topology(2).model_validate(
+        {**lab.model_dump(exclude_defaults=True), "streams": [streams[0], {**streams[1], "packet": "vlan"}]}
+    )
+    text = found(lab, profile(**GOOD))[WarningKind.STREAM_PACKETS]
+    assert text.startswith("Streams with their own packet: s2 (vlan). ")
+    assert WarningKind.STREAM_PACKETS not in found(topology(2), profile(**GOOD))
