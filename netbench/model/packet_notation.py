@@ -21,8 +21,9 @@ from netbench.model.packet_layers import (
     layer_name,
     spec_of,
 )
+from netbench.model.packet_remedies import any_remedy, dscp_remedy, several_values, written
 from netbench.model.packet_syntax import syntax_fault
-from netbench.model.packet_values import DescriptionError, checked_value, example_range, written_range
+from netbench.model.packet_values import DescriptionError, checked_value
 from netbench.model.suggestions import choices
 
 MAX_TEXT = 4096  # characters of a description
@@ -30,9 +31,9 @@ _MAX_DEPTH = 40  # of brackets, or of literals
 _MOST_LAYERS = 32
 _MOST_OPTIONS = 40  # bytes: 15 words of header (RFC 791, section 3.1; RFC 9293, section 3.1) without the fixed 20 bytes
 _EXAMPLE = "write for example Ether()/IP()/UDP(dport=53)"
+_MOST_BITS = 128  # of a number: an IPv6 address
 _LITERALS = "write a number, text, bytes or a list of these"
 _ECHO = ("ICMP", "ICMPv6EchoRequest", "ICMPv6EchoReply")  # NAT64 makes one of another (RFC 7915)
-_MOST_DSCP = 63  # the upper 6 bits of the field (RFC 2474, section 3)
 _WORDS: dict[type[ast.AST], str] = {
     ast.Call: "a call",
     ast.Attribute: "an attribute",
@@ -96,11 +97,17 @@ def parsed_module(text: str, most: int, *, in_brackets: bool = False) -> ast.Mod
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in text
-            return ast.parse(f"(\n{text}\n)" if in_brackets else text)
+            module = ast.parse(f"(\n{text}\n)" if in_brackets else text)
     except SyntaxError as error:
         raise syntax_fault(text, error, _EXAMPLE, lines_before=int(in_brackets)) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise DescriptionError("packet", f"is not in scapy's notation; {_EXAMPLE}") from error
+    for node in ast.walk(module):
+        if isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value.bit_length() > _MOST_BITS:
+            raise DescriptionError(
+                "packet", f"{hex(node.value)[:20]}… has more than {_MOST_BITS} bits, as no field has"
+            )
+    return module
 
 
 def _depth(text: str) -> int:
@@ -145,7 +152,7 @@ def layer_of(node: ast.expr, *, expected: bool = False, outer: Sequence[Layer] =
         if keyword.arg is None:
             raise DescriptionError(spec.name, f"an unpacked mapping is no field; fields are {_names(spec)}")
         if keyword.arg == "dscp" and spec.name in ("IP", "IPv6"):
-            raise DescriptionError(f"{spec.name}.dscp", f"no such field; {_dscp_remedy(spec.name, keyword.value)}")
+            raise DescriptionError(f"{spec.name}.dscp", f"no such field; {dscp_remedy(spec.name, keyword.value)}")
         field = field_spec(spec, keyword.arg)
         title = f"{spec.name}.{field.name}"
         if field.name in fields:
@@ -154,14 +161,14 @@ def layer_of(node: ast.expr, *, expected: bool = False, outer: Sequence[Layer] =
             fields[field.name] = ANY
             continue
         if isinstance(keyword.value, ast.Name) and keyword.value.id.lower() == "any":
-            raise DescriptionError(title, f"{_word(keyword.value)} is no value; {_any_remedy(expected=expected)}")
-        if field.varies and (values := _several_values(field, keyword.value)):
+            raise DescriptionError(title, f"{_word(keyword.value)} is no value; {any_remedy(expected=expected)}")
+        if field.varies and (values := several_values(field, keyword.value)):
             ref = FieldRef(spec.name, field.name, 1 + sum(layer.name == spec.name for layer in outer))
             raise DescriptionError(
-                title, f"{_written(keyword.value)} is more than one value; write vary: {{{ref}: {values}}}"
+                title, f"{written(keyword.value)} is more than one value; write vary: {{{ref}: {values}}}"
             )
         if isinstance(keyword.value, ast.List | ast.Tuple) and not field.takes_list:
-            raise DescriptionError(title, f"{_written(keyword.value)} is not allowed: one value")
+            raise DescriptionError(title, f"{written(keyword.value)} is not allowed: one value")
         fields[field.name] = checked_value(title, field, literal(title, keyword.value))
     return Layer(spec.name, tuple(fields.items()))
 
@@ -174,41 +181,8 @@ def _named_value(spec: LayerSpec, node: ast.expr) -> str:
                 checked_value(field.name, field, literal(field.name, node))
             except DescriptionError:
                 continue
-            return f"write for example {spec.name}({field.name}={_written(node)})"
+            return f"write for example {spec.name}({field.name}={written(node)})"
     return f"fields are {_names(spec)}"
-
-
-def _dscp_remedy(layer: str, node: ast.expr) -> str:
-    """Return the remedy for a DSCP (RFC 2474), which is the upper 6 bits of a field."""
-    field = "tos" if layer == "IP" else "tc"
-    if isinstance(node, ast.Constant) and type(node.value) is int and 0 <= node.value <= _MOST_DSCP:
-        return f"write {field}={4 * node.value} (4 × DSCP)"
-    return f"write {field}, which is 4 × DSCP"
-
-
-def _any_remedy(*, expected: bool) -> str:
-    return "write any, in small letters" if expected else "any is for expect only: write a value, or leave it out"
-
-
-def _several_values(field: FieldSpec, node: ast.expr) -> str:
-    """Return the values of scapy's notation for several packets, as `vary` has them; empty for anything else."""
-    match node:
-        case ast.Tuple(elts=[ast.Constant(value=least), ast.Constant(value=most)]):
-            return f"{{random: {least}-{most}}}"
-        case ast.List() | ast.Tuple() if node.elts:
-            items = [str(item.value) if isinstance(item, ast.Constant) else "…" for item in node.elts]
-            return f"{{list: [{', '.join(items)}]}}"
-        case ast.Call(func=ast.Name(id=name)) if name.startswith("Rand"):
-            return f"{{random: {example_range(field)}}}"
-        case ast.Constant(value=str() as text) if values := written_range(field, text):
-            return f"{{random: {values}}}"
-    return ""
-
-
-def _written(node: ast.expr) -> str:
-    """Return a value as it is written; text of the notation has double quotes."""
-    text = f'"{node.value}"' if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
-    return text if len(text) <= 40 else f"{text[:37]}…"
 
 
 def layer_spec(name: str) -> LayerSpec:

@@ -30,8 +30,8 @@ def syntax_fault(text: str, error: SyntaxError, example: str, lines_before: int 
     if not is_open_text:
         if match := _UNQUOTED.search(bare):
             return _unquoted(bare, match)
-        if fault := _bracket_fault(bare):
-            return fault
+        if unpaired := _bracket_fault(bare):
+            return unpaired
     lines = text.split("\n")
     line = (error.lineno or 0) - lines_before
     if not 1 <= line <= len(lines) or not error.offset:

@@ -457,6 +457,12 @@ HOSTILE = [
     "STLPktBuilder(pkt=" + "-" * 60_000 + "1)",
     "STLPktBuilder(pkt=" + "not " * 15_000 + "1)",
     "STLPktBuilder(pkt=" + "a." * 30_000 + "b)",
+    "Ether()/IP(ttl=0x" + "f" * 3900 + ")/UDP()",
+    "Ether()/IP(ttl=[0x" + "f" * 3900 + "])/UDP()",
+    "Ether()/IP(0x" + "f" * 3900 + ")/UDP()",
+    "STLPktBuilder(pkt=Ether()/IP()/UDP(), vm=[STLVmFlowVar('a', min_value=0x"
+    + "f" * 3900
+    + ", max_value=3, op='inc')])",
     "STLPktBuilder(a=" + " " * 60_000,
     "Ether(" + '"\\' * 2000,
     "STLPktBuilder(" + "'" + '\\"' * 30_000,

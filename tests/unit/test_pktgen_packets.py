@@ -17,6 +17,8 @@ IPV6 = {"IPV6", "UDPCSUM"}
 PACKETS = {
     "Ether()/IP()/UDP()": ({}, [], set()),
     "Ether()/IPv6()/UDP()": ({}, [], IPV6),
+    "Ether()/IP(ttl=32)/UDP()": ({}, [], set()),
+    "Ether()/IPv6(hlim=32)/UDP()": ({}, [], IPV6),
     "Ether()/Dot1Q(vlan=100,prio=5)/IP()/UDP()": ({"vlan_id": "100", "vlan_p": "5", "vlan_cfi": "0"}, [], set()),
     "Ether()/Dot1Q(dei=1)/IPv6()/UDP()": ({"vlan_id": "1", "vlan_p": "0", "vlan_cfi": "1"}, [], IPV6),
     "Ether()/Dot1Q(vlan=200)/Dot1Q(vlan=100)/IP()/UDP()": (
@@ -63,15 +65,21 @@ LABELS = "/".join(["MPLS(ttl=1)"] * 16)
     ("headers", "vary", "words"),
     [
         ("Ether()/IP()/TCP()", {}, "layer TCP: pktgen has Ether,"),
-        ("Ether()/IP(ttl=9)/UDP()", {}, "field IP.ttl: pktgen sets src, dst, tos"),
+        ("Ether()/IP(ttl=9)/UDP()", {}, "IP.ttl: pktgen cannot set it (only src, dst, tos); its value is 32"),
+        ("Ether()/IP(id=9)/UDP()", {}, "IP.id: pktgen cannot set it (only src, dst, tos)"),
+        ("Ether()/IPv6(hlim=64)/UDP()", {}, "IPv6.hlim: pktgen cannot set it (only src, dst, tc); its value is 32"),
         ("Ether()/IP()/UDP()/VXLAN()/Ether()/IP()/UDP()", {}, "layer VXLAN:"),
         ("Ether()/Dot1Q()/Dot1Q()/Dot1Q()/IP()/UDP()", {}, "3 layers Dot1Q: pktgen has two"),
         ("Ether()/Dot1Q()/MPLS()/IP()/UDP()", {}, "layers Dot1Q and MPLS"),
         (f"Ether()/{LABELS}/IP()/UDP()", {}, "16 layers MPLS: pktgen has 15"),
-        ("Ether()/MPLS(label=0)/IP()/UDP()", {}, "field MPLS.label: to pktgen, label 0 with cos 0 and ttl 0"),
+        ("Ether()/MPLS(label=0)/IP()/UDP()", {}, "MPLS.label: to pktgen, label 0 with cos 0 and ttl 0"),
         ("Ether()/IP()/UDP()", {"UDP.sport": {"from": 65_000, "to": 65_535}}, "varies it up to 65534 only"),
         ("Ether()/IP()/UDP()", {"UDP.sport": {"from": 1, "to": 9, "step": 2}}, "in steps of 1 only"),
-        ("Ether()/Dot1Q()/IP()/UDP()", {"Dot1Q.vlan": {"list": [1, 2]}}, "field Dot1Q.vlan, which varies"),
+        (
+            "Ether()/Dot1Q()/IP()/UDP()",
+            {"Dot1Q.vlan": {"list": [1, 2]}},
+            "Dot1Q.vlan: pktgen cannot vary it (only IP.src,",
+        ),
     ],
 )
 def test_packets_that_it_cannot_send_are_refused_with_layer_and_field(headers, vary, words):

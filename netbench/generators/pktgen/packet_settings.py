@@ -64,9 +64,9 @@ def _unsupported_layers(layers: Sequence[Layer]) -> Iterator[str]:
             yield f"layer {layer.name}: pktgen has {', '.join(_FIELDS)}"
             return
         for field, value in layer.fields:
-            if field not in _FIELDS[layer.name] and value != OWN_FIELDS.get(FieldRef(layer.name, field), ANY):
-                own = OWN_FIELDS.get(FieldRef(layer.name, field), ANY)
-                always = "" if own == ANY else f"; its value is {own}"
+            own = OWN_FIELDS.get(FieldRef(layer.name, field), ANY)
+            if field not in _FIELDS[layer.name] and value != own:
+                always = f"; its value is {own}" if isinstance(own, int) else ""
                 only = ", ".join(_FIELDS[layer.name])
                 yield f"{layer.name}.{field}: pktgen cannot set it (only {only}){always}"
     if inner not in (["Ether", "IP", "UDP"], ["Ether", "IPv6", "UDP"]):
