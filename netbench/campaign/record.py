@@ -29,6 +29,8 @@ from netbench.results.store import Store
 from netbench.statistics.limits import maximum_of
 from netbench.statistics.totals import TrialTotals
 
+_ANY_ADDRESS = ""
+
 
 @dataclass(frozen=True, slots=True)
 class CampaignRecord:
@@ -40,7 +42,8 @@ class CampaignRecord:
     manifest: dict[str, Any] = field(default_factory=dict)
     reported: set[str] = field(default_factory=set)
     searches: dict[str, SearchResult] = field(default_factory=dict)  # by key, as reported last
-    sent_from: dict[tuple[str, str], str] = field(default_factory=dict)  # keys of trials by stream and address
+    # Keys of trials by stream and address; with _ANY_ADDRESS, of its last trial.
+    sent_from: dict[tuple[str, str], str] = field(default_factory=dict)
     time_left: TimeLeft | None = None
 
     def report(self, event: Event) -> None:
@@ -92,13 +95,22 @@ class CampaignRecord:
         for counts in (counts for guest in result.guests for counts in guest.streams):
             for address, frames in counts.received.late_from.items():
                 self._rejudge(self.sent_from.get((counts.stream, address)), counts.stream, frames, result)
+            # Addresses do not distinguish the trials of described packets: these frames are of the trial before, unless
+            # an attempt was discarded since then.
+            unknown = (counts.received.late or 0) - sum(counts.received.late_from.values())
+            if unknown > 0 and result.attempt == 1:
+                self._rejudge(self.sent_from.get((counts.stream, _ANY_ADDRESS)), counts.stream, unknown, result)
             self.sent_from[counts.stream, counts.source_address] = key
+            self.sent_from[counts.stream, _ANY_ADDRESS] = key
 
     def _rejudge(self, key: str | None, stream: str, frames: int, arrived_in: TrialResult) -> None:
         """Add the reason to an earlier trial that some of its lost frames were only late."""
         if key is None or key not in self.store:
             return
         earlier = self.store[key]
+        of_stream = (counts for guest in earlier.guests for counts in guest.streams if counts.stream == stream)
+        if all(counts.lost_frames == 0 for counts in of_stream):
+            return  # they are of a trial before that one
         detail = (
             f"{frames:,} of the frames that it counts as lost arrived later, in trial {arrived_in.spec.index}; raise "
             "drain_limit above the longest delay of the UUT"

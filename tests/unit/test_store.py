@@ -447,6 +447,23 @@ def test_frames_that_come_late_spoil_the_trial_that_they_are_missing_in(tmp_path
     assert (first.verdict, second.reasons) == (Verdict.SUSPICIOUS, ())
 
 
+@pytest.mark.parametrize(
+    ("received", "attempt", "spoiled"),
+    [(998, 1, [False, True, False]), (1000, 1, [False, False, False]), (998, 2, [False, False, False])],
+)
+def test_late_frames_without_an_address_spoil_the_trial_before(tmp_path: Path, received, attempt, spoiled) -> None:
+    """Not one that lost no frame, and none if an attempt was discarded: it may have sent them."""
+    store = Store.create(tmp_path / "results.sqlite")
+    record = CampaignRecord(ResultDirectory(tmp_path), store, [])
+    for index, late in enumerate([0, 0, 2]):
+        counts = stream_counts(received=received, source_address="198.18.1.2", late_from={})
+        counts = replace(counts, received=replace(counts.received, late=late))
+        result = trial(counts, index=index, repetition=1 + index)
+        record.keep(replace(result, attempt=attempt))
+    found = store.trials()
+    assert [any(reason.kind is ReasonKind.LATE_FRAMES for reason in one.reasons) for one in found] == spoiled
+
+
 def test_starts_of_uuts_are_noted_and_a_number_that_is_used_again_is_that_of_the_later(store):
     for boot in (Boot("a", 1, 1.5, 4096), Boot("b", 2, 0.5), Boot("a", 2)):
         store.keep_boot(boot)
