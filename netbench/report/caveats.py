@@ -9,7 +9,7 @@ from netbench.model.limits import LimitKind
 from netbench.model.packet_counts import OTHER_HEADERS
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.report.formats import capitalised, count, enumerated, sentence
-from netbench.statistics.flow_groups import changed_frames
+from netbench.statistics.flow_losses import changed_frames
 from netbench.statistics.groups import Group, best_groups, grouped
 from netbench.statistics.interference import relative_maxima
 from netbench.statistics.intervals import MOST_REPETITIONS, RatioOfMeans, Unknown, repetitions_for

@@ -41,7 +41,7 @@ from netbench.statistics.interference import CountedLoads, RelativeMaximum, comp
 from netbench.statistics.intervals import Interval, RatioOfMeans
 from netbench.statistics.limits import contradictory_maxima, maximum_of, with_limits, would_not_take_more
 from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
-from netbench.statistics.packets import PacketCost, packet_costs
+from netbench.statistics.packet_cost import PacketCost, packet_costs
 
 _MOST_NAMED = 4  # UUTs in a sentence
 _WORTH_NAMING = 0.1  # share of all lost frames from which a second place is named

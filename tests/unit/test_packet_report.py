@@ -17,10 +17,10 @@ from netbench.report.styles import styles
 from netbench.report.tables.registry import largest_first
 from netbench.statistics.compared_cells import CellSelection
 from netbench.statistics.comparison import compare
-from netbench.statistics.flow_groups import changed_frames, fairness_of, losses_by_field
+from netbench.statistics.flow_losses import changed_frames, fairness_of, losses_by_field
 from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import contradictory_maxima
-from netbench.statistics.packets import flow_scaling, packet_costs
+from netbench.statistics.packet_cost import flow_scaling, packet_costs
 from netbench.statistics.search_comparison import compare_searches
 from tests.unit.comparison_factory import as_compared
 from tests.unit.report_page import page_of

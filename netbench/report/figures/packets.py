@@ -11,7 +11,7 @@ from netbench.report.model import ReportModel
 from netbench.report.styles import Style
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import statement
-from netbench.statistics.packets import FlowPoint, FlowScaling, PacketCost, flow_scaling, packet_costs
+from netbench.statistics.packet_cost import FlowPoint, FlowScaling, PacketCost, flow_scaling, packet_costs
 
 _HIGHEST = 150  # percent: the upper end of an interval that stretches an axis
 _BESIDE = 1.5  # the ratio by which an axis of flows is longer than its marks

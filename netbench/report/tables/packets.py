@@ -17,10 +17,10 @@ from netbench.report.formats import (
 )
 from netbench.report.model import ReportModel
 from netbench.report.tables.registry import number, place_columns, report_table
-from netbench.statistics.flow_groups import FieldLoss, LossyGroup, changed_frames, losses_by_field
+from netbench.statistics.flow_losses import FieldLoss, LossyGroup, changed_frames, losses_by_field
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import statement
-from netbench.statistics.packets import flow_scaling, packet_costs
+from netbench.statistics.packet_cost import flow_scaling, packet_costs
 from netbench.statistics.totals import ratio
 
 _MOST_GROUPS = 20  # of one measurement and field
