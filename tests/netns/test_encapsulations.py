@@ -1,12 +1,14 @@
 """Described packets through UUTs of this machine's kernel and Open vSwitch: real frames, captured at the sink's NIC."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -293,7 +295,8 @@ def test_nothing_is_left_of_a_uut_whose_controller_was_killed(tmp_path):
     script.write_text(KILLED)
     run_checked(LocalHost("local", "test"), ["sh", "-c", MADE])
     before = rules_of("nbt-kept")
-    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    env = dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2]))
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=env)
     assert process.stdout
     try:
         assert process.stdout.readline() == "forwards\n"
