@@ -266,7 +266,7 @@ def compare_packets(bench: Bench, rounds: int) -> None:
                 measured = bench.described(sink, packet)
                 check(measured)
                 trials.setdefault(packet.name if packet else "plain", []).append(measured)
-        costs = {name: min(one.receiver_ns / one.came for one in measured) for name, measured in trials.items()}
+        costs = {name: min(run.receiver_ns / run.came for run in measured) for name, measured in trials.items()}
         for name, cost in costs.items():
             counts = trials[name][-1].packet
             lossy = "" if counts is None else f"{counts.lossy_flows:,}"

@@ -47,7 +47,7 @@ class Expected:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any], frame_size: FrameSize) -> Self:
-        """Return what `to_json` has converted; the frame size is that of the traffic."""
+        """Return the expectation that `to_json` has converted; the frame size is that of the traffic."""
         headers = document["headers"]
         return cls(
             **{

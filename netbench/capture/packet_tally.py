@@ -121,7 +121,7 @@ class HeaderComparison:
 
 
 class PacketTally:
-    """Counts what only frames with described headers have, batch by batch in constant memory."""
+    """Counts changed fields and the order in flows of described frames, batch by batch in constant memory."""
 
     def __init__(self, headers: ExpectedHeaders, frame_size: FrameSize) -> None:
         self._headers, self._frame_size = headers, frame_size

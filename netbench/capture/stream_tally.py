@@ -130,7 +130,7 @@ def _widened(known: _Bounds, more: _Bounds) -> _Bounds:
 
 
 class StreamTally:
-    """Counts the frames of one pair of addresses, or of what else a stream has in common, in constant memory."""
+    """Counts the frames of one stream, identified by its addresses or its headers, in constant memory."""
 
     def __init__(
         self, ip_version: int, src_ip: int, dst_ip: int, expected: Expected | None, by: StreamsBy = StreamsBy.PAIR

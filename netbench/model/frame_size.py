@@ -136,7 +136,7 @@ class FrameSize:
 
     @property
     def written(self) -> object:
-        """The size or mix as a profile has it; the packet is a key of its own there."""
+        """The size or mix as a profile has it; the packet is a separate key there."""
         if self.without_packet == NAMED_MIXES.get(self.name):
             return self.name
         return {"name": self.name, "genome": _in_runs(self.genome)} if self.is_mix else self.only_size

@@ -102,7 +102,8 @@ class FrameTemplate:
                 "frames": {int(size): bytes.fromhex(frame) for size, frame in document["frames"].items()},
                 "varying": tuple(map(_varying_of, document["varying"])),
                 "checksums": tuple(
-                    Checksum(**{**one, "covers": tuple(map(tuple, one["covers"]))}) for one in document["checksums"]
+                    Checksum(**{**plain, "covers": tuple(map(tuple, plain["covers"]))})
+                    for plain in document["checksums"]
                 ),
             }
         )
@@ -129,7 +130,7 @@ def _values_of(plain: Mapping[str, Any]) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedHeaders:
-    """What a sink compares the frames of one stream with.
+    """The headers with which a sink compares the frames of one stream.
 
     `template` has the frames as they should arrive, by the size of the *sent* frame: `longer` bytes longer than that.
     `compared` are the fields that should be as in the template, in their order on the wire. A frame is the stream's if
@@ -152,7 +153,7 @@ class ExpectedHeaders:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Return what `to_json` has converted."""
+        """Return the headers that `to_json` has converted."""
         return cls(
             template=FrameTemplate.from_json(document["template"]),
             compared=tuple(FieldPlace(**place) for place in document["compared"]),

@@ -110,7 +110,7 @@ class Packet:
 
     Independent fields all take their next value at each frame. Combined fields go through all combinations: the first
     one changes at each frame, the next one whenever the first one starts again. `expect` are the headers at the sink,
-    None if the UUT forwards the packet as it is, but for what it is configured to change. `name` is the packet's name
+    None if the UUT changes only the fields that it is configured to change. `name` is the packet's name
     in results.
     """
 

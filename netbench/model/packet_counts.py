@@ -22,7 +22,7 @@ class SentPacket(NamedTuple):
 
     @classmethod
     def of(cls, packet: Packet) -> Self:
-        """Return what results have of a packet."""
+        """Return the stored properties of a packet."""
         return cls(packet.name, ".".join(map(str, packet.vlan_ids)), packet.flows, packet.headers)
 
 
@@ -68,7 +68,7 @@ class FieldGroups:
 
 @dataclass(frozen=True, slots=True)
 class PacketCounts:
-    """What a sink counts of a stream with a described packet; None is unknown.
+    """The counts of a sink for a stream with a described packet; None is unknown.
 
     `changed_frames` are distinct frames with any unexpected header field; `changed` has the fields, in the order of the
     packet. A frame with more or fewer headers than expected counts for the field `headers`. `reordered_in_flows` are

@@ -88,7 +88,7 @@ def variable(name: str, layers: Sequence[Layer]) -> tuple[FieldRef, FieldSpec]:
     index = next((at for at, layer in enumerate(references(layers)) if ref._replace(field="") == layer), None)
     if index is None:
         title = spec.name if ref.occurrence == 1 else f"{spec.name} number {ref.occurrence}"
-        raise DescriptionError(name, f"the packet has no {title}; layers are {', '.join(one.name for one in layers)}")
+        raise DescriptionError(name, f"the packet has no {title}; layers are {', '.join(part.name for part in layers)}")
     if reason := _constant_reason(field, layers[index], layers[index + 1 :]):
         raise DescriptionError(str(ref), f"cannot vary: {reason}; {_varying_instead(ref, layers)}")
     return ref, field
@@ -123,7 +123,7 @@ def _constant_reason(field: FieldSpec, layer: Layer, inside: Sequence[Layer]) ->
     following = inside[0].name if inside else ""
     if (layer.name, field.name) == ("UDP", "dport") and following:
         return f"it announces {following}"
-    if (layer.name, field.name) == ("IPv6", "dst") and any("Routing" in one.name for one in inside):
+    if (layer.name, field.name) == ("IPv6", "dst") and any("Routing" in inner.name for inner in inside):
         return "a routing header follows, which has the last destination"
     return ""
 
@@ -266,7 +266,7 @@ def value_text(field: FieldSpec, value: int) -> int | str:
 
 def written_vary(packet: Packet) -> dict[str, object]:
     """Return the varying fields of a packet as users write them."""
-    written: dict[str, object] = {str(one.ref): _written_values(one) for one in packet.vary}
+    written: dict[str, object] = {str(field.ref): _written_values(field) for field in packet.vary}
     return {**written, COMBINED: True} if packet.combined else written
 
 

@@ -214,7 +214,7 @@ class Profile(BaseModel):
         return self
 
     def _flows_remedy(self, described: Mapping[str, Packet]) -> str:
-        """Return what replaces `flows` for described packets."""
+        """Return the keys that replace `flows` for described packets."""
         if any(packet.vary for packet in described.values()):
             return "remove flows: `vary` determines their number"
         names = [layer.name for packet in described.values() for layer in packet.layers]

@@ -50,7 +50,7 @@ class Received:
 
     `error` is the reason if nothing is known. `no_room` describes a full disk as the cause, and the remedy.
     `unsettled` is why the last frames to arrive may not have been counted. `counted_by` names the counting program, for
-    messages. `packet` has what only frames with described headers have; None for plain ones.
+    messages. `packet` has the counts that exist for described packets only; None for plain ones.
     """
 
     frames: int | None = None

@@ -1,4 +1,4 @@
-"""The packets that come with netbench, by name: what they are, and their description as users write it."""
+"""The packets that come with netbench, by name: a summary, and the description as users write it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

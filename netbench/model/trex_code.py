@@ -1,6 +1,6 @@
 """Packet code of TRex as data: the packet and the commands of `STLPktBuilder`, found in pasted code by its syntax tree.
 
-Nothing is evaluated. Names stand for the literals, layers and commands that the code assigns to them. Of a whole
+Nothing is evaluated. Names are replaced by the literals, layers and commands that the code assigns to them. Of a whole
 profile of TRex, only functions with STLPktBuilder are read, for direction 0. The size of frames is netbench's.
 """
 
@@ -16,7 +16,7 @@ from netbench.model.packet_values import DescriptionError
 
 BUILDER = "STLPktBuilder"
 MAX_CODE = 1 << 16  # characters of pasted code
-_MAX_DEPTH = 40  # of names that stand for names
+_MAX_DEPTH = 40  # of names that refer to names
 _MODULES = re.compile(r"(trex_stl_lib|trex|scapy)(\.\w+)*|argparse")
 _SKIPPED_NAMES = ("parser", "args")  # tunables
 _DIRECTIONS = ("direction", "dir")
@@ -62,7 +62,7 @@ def packet_code(text: str) -> list[tuple[Bound, Bound | FieldEngine | None]]:
 
 
 def _engine(vm: Bound | None) -> Bound | FieldEngine | None:
-    """Return the field engine that `vm=` stands for."""
+    """Return the field engine that `vm=` refers to."""
     if vm is None or (isinstance(vm.node, ast.Constant) and vm.node.value is None):
         return None
     if isinstance(vm.node, ast.Name) and isinstance(engine := vm.names.get(vm.node.id), FieldEngine):
@@ -96,7 +96,7 @@ def call_arguments(title: str, bound: Bound, names: Sequence[str]) -> dict[str, 
 
 
 def resolved(bound: Bound) -> Bound:
-    """Return what an expression stands for: names and constant items are replaced by what the code assigns to them."""
+    """Return an expression with all names and constant items replaced by their values."""
     for _ in range(_MAX_DEPTH):
         node = bound.node
         name = _name_of(node)
@@ -111,7 +111,7 @@ def resolved(bound: Bound) -> Bound:
             bound = _item(node, resolved(Bound(node.value, bound.names)))
         else:
             return bound
-    raise DescriptionError("trex", "its names stand for each other")
+    raise DescriptionError("trex", "its names refer to each other")
 
 
 def _name_of(node: ast.expr) -> str:
@@ -144,8 +144,8 @@ class _Reader:
         self._functions: set[str] = set()
 
     def statements(self, body: Sequence[ast.stmt], names: Names, *, is_module: bool = False) -> None:
-        """Read statements; `names` is what names stand for, and changes."""
-        self._functions |= {one.name for one in body if isinstance(one, ast.FunctionDef)}
+        """Read statements; `names` has the values of names; it changes."""
+        self._functions |= {statement.name for statement in body if isinstance(statement, ast.FunctionDef)}
         for statement in body:
             self._statement(statement, names, is_module=is_module)
 
@@ -153,7 +153,7 @@ class _Reader:
         match statement:
             case ast.ImportFrom(module=module) if is_module and _MODULES.fullmatch(module or ""):
                 pass
-            case ast.Import(names=modules) if is_module and all(_MODULES.fullmatch(one.name) for one in modules):
+            case ast.Import(names=modules) if is_module and all(_MODULES.fullmatch(module.name) for module in modules):
                 pass
             case ast.Import(names=modules):
                 raise DescriptionError("trex", f"imports {modules[0].name[:40]}; paste only the code of the packet")
@@ -208,7 +208,7 @@ class _Reader:
             elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
                 self._assign(statement.targets[0], statement.value, inside)
                 inside[f"self.{statement.targets[0].id}"] = inside[statement.targets[0].id]
-        self.statements([one for one in body if isinstance(one, ast.FunctionDef)], inside)
+        self.statements([statement for statement in body if isinstance(statement, ast.FunctionDef)], inside)
 
     def _assign(self, target: ast.expr, value: ast.expr, names: Names) -> None:
         match target, value:
@@ -301,7 +301,7 @@ def is_payload(bound: Bound) -> bool:
 
 
 def with_literals(bound: Bound) -> ast.expr:
-    """Return an expression with all names replaced by the literals that they stand for."""
+    """Return an expression with all names replaced by their literals."""
     node = bound.node
     match node:
         case ast.Name() | ast.Attribute() | ast.Subscript():

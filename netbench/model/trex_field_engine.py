@@ -103,7 +103,7 @@ class FieldEngineReader:
         if not chained:
             order = sorted(written, key=lambda name: self._tuples.get(name, 0))
             return tuple(field for name in order for field in self._fields[name]), bool(self._tuples)
-        first = [name for name in written if name not in {one.next for one in written.values()}]
+        first = [name for name in written if name not in {variable.next for variable in written.values()}]
         order = first[:1]
         while order and (following := written[order[-1]].next) and following not in order:
             if following not in written:

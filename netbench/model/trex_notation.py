@@ -79,7 +79,9 @@ def _layers(pkt: Bound) -> tuple[Layer, ...]:
     for part in parts:
         node = part.node
         if isinstance(node, ast.Call):
-            keywords = [ast.keyword(one.arg, with_literals(Bound(one.value, part.names))) for one in node.keywords]
+            keywords = [
+                ast.keyword(keyword.arg, with_literals(Bound(keyword.value, part.names))) for keyword in node.keywords
+            ]
             node = ast.Call(node.func, node.args, keywords)
         layers.append(layer_of(node, outer=layers))
     return tuple(layers)

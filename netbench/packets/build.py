@@ -76,7 +76,7 @@ def expected_headers(
     at_uut: LayersChange | None = None,
     own_fields: Mapping[FieldRef, FieldValue | AnyValue] | None = None,
 ) -> ExpectedHeaders:
-    """Return what the sink should receive of a trial; `at_uut` returns what the UUT makes of sent layers.
+    """Return the headers that the sink should receive in a trial; `at_uut` returns the layers behind the UUT.
 
     `own_fields` are as in Source.own_fields. The checksums over fields with any value are free, too. UsageError if a
     size has no room for the headers.
@@ -91,7 +91,7 @@ def expected_headers(
     ranges = [(place.at, place.at + place.size) for place in free]
     varies = own_fields or sent_build.complement_at is None
     payload = [(build.payload_at, build.payload_at + PAYLOAD_BYTES)] if varies else []
-    unknown = [one.at for one in build.checksums() if _overlap(one.covers, ranges + payload)]
+    unknown = [checksum.at for checksum in build.checksums() if _overlap(checksum.covers, ranges + payload)]
     compared = [
         place for place in build.places() if place not in free and not (place.size == 2 and place.at in unknown)
     ]
@@ -117,7 +117,7 @@ def smallest_frame(packet: Packet) -> int:
 def covered_payload(packet: Packet) -> str:
     """Return the first checksum of a packet that covers its payload, as a field: `UDP.chksum`; empty if none does."""
     build = _Build(sent_layers(packet, _ANY_ADDRESSES, {}), None)
-    covering = {one.at for one in build.checksums() if any(stop == _ALL_BYTES for _, stop in one.covers)}
+    covering = {checksum.at for checksum in build.checksums() if any(stop == _ALL_BYTES for _, stop in checksum.covers)}
     return next((place.name for place in build.places() if place.at in covering and place.size == 2), "")
 
 
@@ -133,8 +133,8 @@ def check_varying_fields(packet: Packet, size: FrameSize) -> None:
 
     sent = sent_layers(packet, _ANY_ADDRESSES, {})
     build = _Build(sent, size)
-    for one in (build, _Build(arriving_layers(sent, packet, None), size, build)):
-        check_layout(one.template(packet, sent, 1))
+    for made in (build, _Build(arriving_layers(sent, packet, None), size, build)):
+        check_layout(made.template(packet, sent, 1))
 
 
 _ANY_ADDRESSES = Addresses(
@@ -163,7 +163,7 @@ class _Build:
         last = self._placed[-1]
         self.payload_at = last.at + last.size
         self.longer = self.payload_at - sent.payload_at if sent else 0
-        needs_complement = any(stop == _ALL_BYTES for one in self.checksums() for _, stop in one.covers)
+        needs_complement = any(stop == _ALL_BYTES for checksum in self.checksums() for _, stop in checksum.covers)
         if sent:
             needs_complement = sent.complement_at is not None
         self.complement_at: int | None = self.payload_at + PAYLOAD_BYTES if needs_complement else None
@@ -176,14 +176,14 @@ class _Build:
         assert self._frame_size is not None
         frames = {size: self._frame(size) for size in self._frame_size.sizes}
         varying = tuple(self._varying(packet, sent, seed))
-        halves = [(place.at, place.at + place.size) for one in varying if (place := one.place) is not None]
+        halves = [(place.at, place.at + place.size) for field in varying if (place := field.place) is not None]
         return FrameTemplate(
             frames=self._first_flow(frames, packet, sent, varying),
             payload_at=self.payload_at,
             flows=packet.flows,
             complement_at=self.complement_at,
             varying=varying,
-            checksums=tuple(one for one in self.checksums() if _overlap(one.covers, halves)),
+            checksums=tuple(checksum for checksum in self.checksums() if _overlap(checksum.covers, halves)),
         )
 
     def payload_without_tunnel(self) -> Iterator[int]:

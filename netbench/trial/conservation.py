@@ -1,6 +1,6 @@
 """Conservation of the parts of a stream's frames: by frame size, and by groups of flows.
 
-The frames of a stream as a whole are accounted in `accounting.py`. Each direction is a stream of its own.
+The frames of a stream as a whole are accounted in `accounting.py`. Each direction is a separate stream.
 """
 
 from collections.abc import Iterator

@@ -117,7 +117,7 @@ def _terminating(
 ) -> AddVlanInterface | AddTunnel:
     """Return the interface that terminates. A router accepts inner frames to the address of its ingress NIC.
 
-    A bridge does not forward frames to an address of its ports: there the interface has an address of its own.
+    A bridge does not forward frames to an address of its ports: there the interface has another address.
     """
     ingress, _ = nics_inside(path)
     if kind == "vlan":

@@ -48,7 +48,7 @@ class LoadedSource:
         return self.loaded.map("flows").entries >= flows
 
     def write_flows(self, found: FlowBytes) -> None:
-        """Write what differs between the flows of the next trial."""
+        """Write the bytes that differ between the flows of the next trial."""
         rows = flow_rows(found)
         self._rows[: rows.size] = rows.reshape(-1)
 
@@ -125,7 +125,7 @@ class XdpWorker(Worker):
         return trial.result(reason, spent, next(iter(self._cpus), None))
 
     def _prepare_flows(self) -> FlowBytes:
-        """Return what differs between the flows of the next trial, after it is written for the program."""
+        """Write the bytes that differ between the flows of the next trial for the program, and return them."""
         if self._flows is not None and self._flows[0] == self.template:
             return self._flows[1]
         found = flow_bytes(self.template)

@@ -11,7 +11,7 @@ _ANY = {4: "0.0.0.0/0", 6: "::/0"}
 
 @dataclass(frozen=True, slots=True)
 class RequestOfFamily(RequestInNamespace):
-    """A request about IPv4 or IPv6: `version` is 4 or 6. Each has tables and rules of its own."""
+    """A request about IPv4 or IPv6: `version` is 4 or 6. They have separate tables and rules."""
 
     version: int
 
@@ -30,7 +30,7 @@ class RequestOfFamily(RequestInNamespace):
 
 @dataclass(frozen=True, slots=True)
 class AddRule(RequestOfFamily):
-    """Route the packets that `interface` receives by a table of their own, before the machine's tables.
+    """Route the packets that `interface` receives by a separate table, before the machine's tables.
 
     `selector` restricts the rule to some of them: `ipproto udp dport 4789` (ip-rule(8)).
     """
