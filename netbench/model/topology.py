@@ -356,7 +356,7 @@ def _link_problems(topology: Topology) -> Iterator[Problem]:
         kinds = {topology.is_port(end) for end in link.ends}
         if len(kinds) == 2:
             yield ("links", number), f"{link.title}: one end is a port and the other is not; cable two ports or none"
-        if link.receive == "napi" and True in kinds:
+        if link.receive != "inline" and True in kinds:
             path = ("links", number, "receive")
             yield path, f"{link.title}: receive: a port takes frames in as its driver does; leave it out"
         if len(link.ends) == 1 and kinds == {False}:

@@ -115,7 +115,7 @@ class LinkSpec(StrictModel):
     """Line rate (L1). Nominal for veth pairs: shares of line rate refer to it."""
     receive: Receive = "inline"
     """How the UUT receives on a veth pair: inline, in the source's system call; napi, from a ring of 256 frames by a
-    kernel thread."""
+    kernel thread; softirq, from that ring on the source's CPU."""
     mtu: Annotated[int, Field(strict=True, ge=USUAL_MTU, le=MAX_MTU)] | None = None
     """MTU of both ends. A port must have it already."""
 

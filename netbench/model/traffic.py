@@ -9,8 +9,9 @@ from netbench.model.packet import Packet
 
 NS_PER_S = 1_000_000_000
 PKTGEN_MAGIC = 0xBE9BE955  # of the kernel's packet generator: the first field of its header
-# How a UUT receives frames from a veth pair: within the sender's system call, or from a ring, by its own thread.
-Receive = Literal["inline", "napi"]
+# How a UUT receives frames from a veth pair: within the sender's system call, or from a ring, either by a thread of its
+# own or in softirqs of the CPU that sends.
+Receive = Literal["inline", "napi", "softirq"]
 # Scheduling policies of Linux, sched(7); `other` is the default of every thread.
 NapiPolicy = Literal["other", "rr", "fifo"]
 # The fact about a UUT that names the policy, if it is not the default.
@@ -35,8 +36,8 @@ class Traffic:
     Addresses are text (`02:…`, `198.18.…`); `frame_size` is in bytes with FCS, or a mix. With `fps` None the source
     sends as fast as it can for `duration_s` seconds; otherwise exactly round(fps × duration_s) frames are
     paced evenly. The first `warm_up_s` seconds of that fill queues and caches, and are not measured.
-    `receive` is how the NIC at the other end receives frames: frames that do not fit into a ring (`napi`) were sent,
-    and are lost.
+    `receive` is how the NIC at the other end receives frames: frames that do not fit into a ring (`napi`, `softirq`)
+    were sent, and are lost.
     `packet` has the headers of the frames; None is the plain one, Ethernet, IPv4 and UDP, for which
     `flows` UDP port pairs are drawn pseudo-randomly from `seed` and used in turn (RFC 4814, section 4).
     With `first_fps` the first `first_s` seconds have that rate, and the rest of all frames is paced evenly over the

@@ -122,11 +122,11 @@ def _expected(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple
             "Use a machine with more CPUs, fewer streams, or a UUT on a separate machine.",
         )
     on_veth = [stream for stream in topology.streams if not topology.is_port(stream.source)]
-    if any(topology.stream_link(stream).receive == "inline" for stream in on_veth):
+    if any(topology.stream_link(stream).receive != "napi" for stream in on_veth):
         yield (
             WarningKind.VETH_OVERLOAD_IS_UNSENT,
             "Overload appears as unsent frames in saturated trials, hardly ever as loss: on veth pairs with "
-            "`receive: inline`, the UUT forwards inside the source's system call and slows its source. Set "
+            "`receive: inline` or `softirq`, the UUT forwards on the source's CPU and slows its source. Set "
             "`receive: napi` on the link to measure loss, as at a NIC.",
         )
     if on_one_machine and any(load.kind in (LoadKind.SHARE, LoadKind.L1_BIT_RATE) for load in profile.loads):

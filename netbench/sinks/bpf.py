@@ -233,7 +233,7 @@ class BpfSink(Sink):
             traffic=incoming.traffic,
             network=incoming.path.src_network,
             room=self._room(incoming),
-            by_napi=incoming.path.receive == "napi",
+            by_napi=incoming.path.receive != "inline",
             snap_length=incoming.stored_bytes,
             sample_every=self._options.sample if incoming.keep else 0,
             sample=str(self._sample_there(incoming)),

@@ -1,4 +1,4 @@
-"""How a testbed's links deliver: which NICs of the UUT receive from a ring, by which kernel thread, or why not."""
+"""How a testbed's links deliver: which NICs of the UUT receive from a ring, in which kernel thread, or why not."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +20,15 @@ CpusOf = Callable[[str | None], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A NIC that is to receive a source's frames by NAPI, and the CPUs of its thread (none: there are too few)."""
+    """A NIC that is to receive a source's frames by NAPI, and the CPUs of its thread (none: there are too few).
+
+    Without a thread (`in_thread` False), it receives in softirqs of the CPU that sends.
+    """
 
     stream: str
     nic: Nic
     cpus: tuple[int, ...]
+    in_thread: bool = True
 
     def moved(self, cpus: Sequence[int], policy: NapiPolicy) -> BindThread | None:
         """Return the change that runs its thread like a guest, on the CPUs (none: the usual ones) and in the policy.
@@ -33,27 +37,38 @@ class Ring:
         """
         if not cpus and policy == "other":
             return None
-        return replace(self.changes[1], cpus=tuple(cpus) or self.cpus, before=self.cpus, policy=policy)
+        return replace(self.bind, cpus=tuple(cpus) or self.cpus, before=self.cpus, policy=policy)
 
     @property
-    def changes(self) -> tuple[ReceiveByNapi, BindThread]:
-        """The changes that switch the ring on; its thread is not known yet."""
-        interface = self.nic.interface
-        return ReceiveByNapi(self.nic.netns, interface), BindThread(self.nic.netns, f"napi/{interface}-…", self.cpus)
+    def switch_on(self) -> ReceiveByNapi:
+        """The change that makes the NIC receive from the ring."""
+        return ReceiveByNapi(self.nic.netns, self.nic.interface, self.in_thread)
+
+    @property
+    def bind(self) -> BindThread:
+        """The change that binds its thread to its CPUs; the thread is not known yet."""
+        return BindThread(self.nic.netns, f"napi/{self.nic.interface}-…", self.cpus)
 
 
 def wanted_rings(topology: Topology, in_use: Sequence[StreamPath], cpus: CpusOf) -> list[Ring]:
     """Return the rings for the streams in use of a topology, on CPUs that `cpus` returns for the machine."""
-    wanted = {path.name: path.receiver[1] for path in stream_paths(topology) if path.receive == "napi"}
-    planned = cpu_plans(in_use, cpus, receiving_cpus)
-    return [Ring(path.name, nic, bound) for path, bound in planned if (nic := wanted.get(path.name))]
+    wanted = {path.name: path for path in stream_paths(topology) if path.receive != "inline"}
+    return [
+        Ring(path.name, ring.receiver[1], bound, in_thread=ring.receive == "napi")
+        for path, bound in cpu_plans(in_use, cpus, receiving_cpus)
+        if (ring := wanted.get(path.name))
+    ]
 
 
 def planned_changes(rings: Sequence[Ring], machine: str | None) -> Iterator[Change]:
     """Return the changes on a machine for the rings, in order, for `--dry-run`."""
     for ring in rings:
-        if ring.nic.machine == machine and ring.cpus:
-            yield from ring.changes
+        if ring.nic.machine != machine:
+            continue
+        if not ring.in_thread:
+            yield ring.switch_on
+        elif ring.cpus:
+            yield from (ring.switch_on, ring.bind)
 
 
 class Rings:
@@ -138,19 +153,20 @@ class Rings:
         return threads_of(self._machines[ring.nic.machine].host(), ring.nic.interface)
 
     def _switched_on(self, ring: Ring) -> LinkIdentity:
-        if not ring.cpus:
+        if ring.in_thread and not ring.cpus:
             # A thread without its own CPU would take CPU time from a source, and sources from a thread.
             why = f"there are too few CPUs for sources and threads of their own, of {len(self._rings)} streams"
             return self._inline(ring, why)
         machine = self._machines[ring.nic.machine]
-        receives, binds = ring.changes
         others = self._others.setdefault(ring.stream, frozenset(self._running(ring)))
         try:
-            machine.make([receives])
+            machine.make([ring.switch_on])
         except MachineGoneError:
             raise
         except TestbedError as error:
             return self._inline(ring, str(error))
+        if not ring.in_thread:
+            return LinkIdentity("softirq")
         new = {number: name for number, name in self._running(ring).items() if number not in others}
         if len(new) != 1:
             return self._unbound(ring, "", f"{len(new)} threads may be it")
@@ -158,7 +174,7 @@ class Rings:
         self._threads[ring.stream] = number
         self._protected.discard(ring.stream)
         try:
-            machine.make([replace(binds, thread=name, process=number)])
+            machine.make([replace(ring.bind, thread=name, process=number)])
         except MachineGoneError:
             raise
         except (TestbedError, MissingError) as error:

@@ -235,7 +235,7 @@ def _backlogs(trial: Sequence[StreamObservation], paths: Sequence[Sequence[Segme
                 counter = found.setdefault(grown.identity, DropCounter(grown.frames))
                 dropped_behind = ingress.rx_dropped - to_ingress.rest - refused - unsent
                 nic = evidence.nics["ingress"]
-                if evidence.path.receive == "napi" and nic and nic.rx_dropped < to_ingress.rest:
+                if evidence.path.receive != "inline" and nic and nic.rx_dropped < to_ingress.rest:
                     dropped_behind = nic.rx_dropped  # the kernel did not count the drops of the ring
                 for segment, most in ((to_source, refused), (behind, dropped_behind)):
                     counter.met[segment], counter.most[segment] = [replace(grown, shared=False)], most

@@ -155,7 +155,7 @@ class StreamObservation:
                 return _handed_over(nic, nic.tx_dropped)
             if role == receiver and given is not None:
                 return replace(nic, rx_dropped=max(nic.rx_dropped, given.tx_dropped))
-        if role == "egress" and self.path.receive == "napi":
+        if role == "egress" and self.path.receive != "inline":
             return _handed_over(nic, min(nic.tx_dropped, sink.rx_dropped))
         return nic
 
@@ -166,7 +166,7 @@ class StreamObservation:
     @property
     def _rings(self) -> Iterator[tuple[str, str]]:
         """The links that end in a ring, as the roles of sender and receiver."""
-        if self.path.receive == "napi":
+        if self.path.receive != "inline":
             yield "source", self.path.receiver[0]
         sink = self._known("sink")
         if self.received.by_ring and sink and sink.rx:

@@ -29,11 +29,13 @@ def _before_all_others():
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-def test_a_link_that_pushes_back_is_a_result_and_ends_the_sweep(results):
+@pytest.mark.parametrize(("generator", "receive"), [("afpacket", "inline"), ("xdp", "softirq")])
+def test_a_link_that_pushes_back_is_a_result_and_ends_the_sweep(results, generator, receive):
+    here = settings(generator=generator, topology__links__0__receive=receive)
     wanted = settings(
         loads="max,9000000fps,1000fps,7000000fps,8000000fps", stop_when_saturated=2, repetitions=2, retries=5
     )
-    done = netbench("run", "netns", "quick", "-o", results, *TOO_MUCH, *wanted)
+    done = netbench("run", "netns", "quick", "-o", results, *TOO_MUCH, *wanted, *here)
     assert done.returncode == 0, done.stderr
     assert "saturated at 7000000fps, 8000000fps; skipped 9000000fps, max (4 trials)" in done.stdout
     found = sorted(rows(results), key=lambda row: (float(row["intended_fps"]), row["repetition"]))

@@ -87,6 +87,25 @@ def test_every_frame_of_each_shipped_packet_arrives_as_described(results, tmp_pa
             assert all(map(has_valid_checksums, frames[::37])), row
 
 
+def test_each_of_a_million_flows_arrives_as_often_as_it_was_sent(results, tmp_path):
+    """Frame i is of flow i mod 1,000,000. One UUT loses none, the other those with i mod 101 < 13."""
+    more = """  - {name: xdp, kind: raw, forward: xdp}
+  - {name: drops, kind: reference, forward: bridge, drop: {k: 13, n: 101}}
+"""
+    wanted = settings(packet="1m-flows", generator="xdp", sink="bpf", frame_sizes=64, duration="1s", loads="2Mfps")
+    chosen = ("--uut", "xdp", "--uut", "drops", *WANTED, *PATIENT, *wanted)
+    done = netbench("run", topology_in(tmp_path, "softirq", more), "quick", "-o", results, *chosen)
+    assert done.returncode == 0, done.stderr
+
+    for row in exported(results):
+        sent = row["sent_frames"]
+        lost = [number for number in range(sent) if number % 101 < 13] if row["uut"] == "drops" else []
+        assert sent > 100_000, row  # as many as this machine can, up to 2,000,000
+        assert (row["received_frames"], row["lost_frames"]) == (sent - len(lost), len(lost)), row
+        assert row["lossy_flows"] == len({number % 1_000_000 for number in lost}), row
+        assert (row["changed_frames"], row["duplicate_frames"]) == (0, 0), row
+
+
 VLANS = [10, 20, 4094]
 GROUPED = {
     "headers": "Ether()/Dot1Q()/IP()/UDP()",

@@ -217,6 +217,16 @@ def test_a_dry_run_shows_what_would_be_done_where():
     assert wanted_rings(lab, [], lambda machine: [0, 1]) == []
 
 
+def test_a_ring_without_a_thread_needs_no_cpu():
+    lab = topology(links=[{**link, "receive": "softirq"} for link in LINKS])
+    kernel = Kernel()
+    rings, path = switched_on(kernel, cpus=(), lab=lab)
+    assert (path.receive, rings.found) == ("softirq", {"s1": LinkIdentity("softirq")})
+    assert (kernel.features[GRO], kernel.files[THREADED], rings.receiver("s1")) == ("on", "0", None)
+    (change,) = planned_changes(wanted_rings(lab, stream_paths(lab), lambda machine: [0]), None)
+    assert change.command.endswith("gro on")
+
+
 def test_what_fails_half_way_raises_and_is_taken_back():
     kernel = Kernel()
     kernel.files.clear()

@@ -21,8 +21,9 @@
 // A frame that is given back goes through the lock by which the receiver gives back those it got: many a second would
 // slow it down. So the next frame is waited for, 5 us at most, after which the kernel may look at what else there is.
 #define MOST_WAITS 256
-// A pause between two looks at the clock that is longer than this is a stall: the program did not run.
-#define PAUSE_NS 1000000ULL
+// A shorter pause than a stall, while a frame is overdue, is backpressure where the receiver works on this CPU. To hand
+// over the frames of a batch takes up to 2 us.
+#define HAND_OVER_NS 2000ULL
 
 // The headers of all frames of one size. The live frame is as long as the longest frames of a mix.
 struct shape {
@@ -62,6 +63,7 @@ struct trial {
 	__u64 flows;
 	__u64 batch;          // so many runs leave together
 	__u64 hold_ns;        // for so long a frame waits for the next of its batch
+	__u64 pause_ns;       // a longer pause between two looks at the clock is a stall: the program did not run
 	// What was done.
 	__u64 second_ns;      // when the second of CLOCK_REALTIME began that is now
 	__u64 second;
@@ -83,6 +85,7 @@ struct trial {
 	__u64 seen_ns;        // when the program looked at the clock last
 	__u64 stalled_ns;     // the sum of all stalls
 	__u64 stalls;         // their number
+	__u64 held_up_ns;     // the sum of the shorter pauses while a frame was overdue
 	__u64 done;           // set by the program that ends the trial
 };
 
@@ -255,9 +258,13 @@ static __always_inline void look(struct trial *trial, __u64 now)
 {
 	__u64 since = trial->seen_ns > trial->start_ns ? trial->seen_ns : trial->start_ns;
 
-	if (now > since + PAUSE_NS) {
+	__u64 overdue = trial->due_ns > since ? trial->due_ns : since;
+
+	if (now > since + trial->pause_ns) {
 		trial->stalled_ns += now - since;
 		trial->stalls++;
+	} else if (now > overdue + HAND_OVER_NS) {
+		trial->held_up_ns += now - overdue;
 	}
 	trial->seen_ns = now;
 }
@@ -282,6 +289,7 @@ int paced(struct xdp_md *frame)
 		if (!trial->held || at - now <= trial->hold_ns)
 			for (int i = 0; i < MOST_WAITS && now < at && !trial->done; i++)
 				now = bpf_ktime_get_ns();
+		trial->seen_ns = now;
 	}
 	if (now < at || trial->done)
 		return XDP_DROP;

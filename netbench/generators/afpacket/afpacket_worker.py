@@ -50,11 +50,11 @@ class AfPacketWorker(Worker):
 
     def prepare(self, traffic: Traffic) -> None:
         self._bind()
-        if traffic.receive == "napi":
+        if traffic.receive != "inline":
             for packet_socket in self._sockets:
                 packet_socket.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
             self._rings = self._rings or [Context(MAX_BLOCK_FRAMES) for _ in self._sockets]
-        rings = self._rings if traffic.receive == "napi" else ()
+        rings = self._rings if traffic.receive != "inline" else ()
         sockets = [packet_socket.fileno() for packet_socket in self._sockets]
         self._trial = AfPacketTrial(traffic, self.template, sockets, self._cpus, self.halt, rings, self.realtime)
 
@@ -136,7 +136,7 @@ class AfPacketTrial:
                 at_ns,
                 self._halt,
                 traffic.longest_s,
-                gently=traffic.receive == "napi",
+                gently=traffic.receive != "inline",
                 first=None if traffic.first_fps is None else (traffic.first_frames, traffic.first_fps),
                 catch_up=traffic.catch_up,
             )

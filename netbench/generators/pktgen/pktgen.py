@@ -253,7 +253,7 @@ def sent_of_run(devices: Sequence[PktgenDevice], traffic: Traffic, realtime_offs
     started_us, stopped_us = [device.started_us for device in devices], [device.stopped_us for device in devices]
     first_us, last_us = min(started_us), max(stopped_us)
     frames, errors = sum(device.frames for device in devices), sum(device.errors for device in devices)
-    if traffic.receive == "napi":  # frames that the other end's ring had no room for were sent, and lost there
+    if traffic.receive != "inline":  # frames that the other end's ring had no room for were sent, and lost there
         frames, errors = frames + errors, 0
     elapsed_ns = (last_us - first_us) * 1000
     delay = traffic_delay_ns(traffic)

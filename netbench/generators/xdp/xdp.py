@@ -28,7 +28,7 @@ class XdpOptions(BaseModel, extra="forbid"):
 
 
 class Xdp(Generator):
-    """A BPF program that fills XDP live frames: millions of frames/s, paced or not (Linux 6.3, napi links, NICs)."""
+    """A BPF program that fills XDP live frames: millions of frames/s, paced or not (Linux 6.3; links by NAPI, NICs)."""
 
     Options = XdpOptions
     sends_mixes: ClassVar[bool] = True

@@ -14,8 +14,11 @@ from netbench.model.frame_template import MOST_CHECKSUMS, MOST_HEADER_BYTES, MOS
 from netbench.model.traffic import Sent, Traffic
 from netbench.packets.flow_values import FlowBytes
 
-# A longer pause of the program is a stall (PAUSE_NS there), unless more than one in so many pauses is that long.
+# A longer pause of the program is a stall, unless more than one in so many pauses is that long.
 _PAUSE_NS = 1_000_000
+# The same where the receiver works between two runs of the program: the kernel lets it for 2 ms (MAX_SOFTIRQ_TIME), and
+# what it then started may take as long.
+_RECEIVER_PAUSE_NS = 5_000_000
 _FEW_STALLS = 10
 _NO_CHECKSUM = 0xFFFF  # replaces a UDP checksum of 0 (RFC 768)
 _FLOW_BYTES = 4 * (MOST_WORDS + MOST_CHECKSUMS)  # of `struct flow`
@@ -56,10 +59,10 @@ class Shared(ctypes.Structure):
             for name in (
                 *("start_ns", "end_ns", "frames", "gap_ns", "gap_fraction", "least_gap_ns", "ahead_ns"),
                 *("first_frames", "later_gap_ns", "later_gap_fraction"),
-                *("flows", "batch", "hold_ns", "second_ns", "second", "stamp", "due_ns", "due_fraction", "earliest_ns"),
-                *("run", "held", "sent", "flow", "shapes", "place"),
+                *("flows", "batch", "hold_ns", "pause_ns", "second_ns", "second", "stamp"),
+                *("due_ns", "due_fraction", "earliest_ns", "run", "held", "sent", "flow", "shapes", "place"),
                 *("first_ns", "last_ns", "latest_ns", "burst", "longest_burst"),
-                *("seen_ns", "stalled_ns", "stalls", "done"),
+                *("seen_ns", "stalled_ns", "stalls", "held_up_ns", "done"),
             )
         ),
     )
@@ -141,6 +144,7 @@ class XdpTrial:
             shared.frames = traffic.frames
         shared.end_ns = self.start_ns + round(limit_s * 1e9)
         shared.batch = self.batch
+        shared.pause_ns = _RECEIVER_PAUSE_NS if traffic.receive == "softirq" else _PAUSE_NS
         shared.hold_ns = _LONGEST_HOLD_NS if self.batch == _LARGEST_BATCH else 0
         clocks = read_clocks(SystemClock())
         self._realtime_ns = (clocks.least_ns + clocks.most_ns) // 2
@@ -184,6 +188,8 @@ class XdpTrial:
             pauses = frames // _CLOCK_EVERY + 1
             late_ns = pause_beyond_usual_ns(max(shared.latest_ns, tail_ns), over_ns - self.start_ns, pauses)
             burst = frames
+        stalled_s = self._stalled_s(tail_ns)
+        is_held_up = traffic.receive == "softirq" and traffic.fps is not None  # the receiver works between its runs
         return Sent(
             frames=frames,
             errors=0,
@@ -196,7 +202,9 @@ class XdpTrial:
             ran_s=spent.ran_ns / 1e9 if spent else None,
             wait_s=spent.waited_ns / 1e9 if spent else None,
             turns=spent.turns if spent else None,
-            stalled_s=self._stalled_s(tail_ns),
+            stalled_s=stalled_s,
+            backpressure_s=shared.held_up_ns / 1e9 if is_held_up else None,
+            descheduled_s=stalled_s or 0.0 if is_held_up else 0.0,
             cpu=cpu,
         )
 
@@ -204,7 +212,7 @@ class XdpTrial:
         """Return for how many seconds the program did not run; None where stalls cannot be distinguished."""
         shared = self._shared
         stalled_ns, stalls = shared.stalled_ns, shared.stalls
-        if tail_ns > _PAUSE_NS:
+        if tail_ns > shared.pause_ns:
             stalled_ns, stalls = stalled_ns + tail_ns, stalls + 1
         if self._traffic.fps is None and stalls > 1 and stalls * _FEW_STALLS > shared.sent // _CLOCK_EVERY:
             return None

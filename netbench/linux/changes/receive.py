@@ -172,14 +172,18 @@ class GroOn(FeatureChange):
 
 @dataclass(frozen=True, slots=True)
 class ReceiveByNapi(FeatureChange):
-    """Enable NAPI, by GRO, at one end of a veth pair of netbench, in a kernel thread; removed with the pair.
+    """Enable NAPI, by GRO, at one end of a veth pair of netbench, in a kernel thread or not; removed with the pair.
 
     No UDP frames are merged. TestbedError where the kernel does not support it; the state is restored then.
     """
 
+    in_thread: bool = True  # False: in softirqs of the CPU that sends
+
     @property
     def command(self) -> str:
         switch = self._switch_command(*(f"{name} off" for name in _MERGING), "gro on")
+        if not self.in_thread:
+            return switch
         return f"{switch} && {self._shell_command('sh', '-c', f'echo 1 >{self._threaded}')}"
 
     @property
@@ -194,7 +198,8 @@ class ReceiveByNapi(FeatureChange):
             wrong = [name for name in _MERGING if now.get(name, "").startswith("on")]
             if wrong or now.get(_OFFLOADS["gro"]) != "on":
                 raise TestbedError(f"{self.interface}: {', '.join(wrong) or _OFFLOADS['gro']} did not change")
-            self._within(host).write(self._threaded, "1")
+            if self.in_thread:
+                self._within(host).write(self._threaded, "1")
         except TestbedError:
             self._within(host).run(["ethtool", "-K", self.interface, "gro", "off"])
             raise
