@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from netbench.errors import ChangeError, Fault, MissingError, UsageError
-from netbench.hosts.base import Host, exists, fault_in
+from netbench.hosts.base import exists, fault_in
 from netbench.linux.changes import AddBridge, AddRule, AddTable, AddTunnel, AddVlanInterface
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import IN_NETNS, ON_VETH, Feature, Probes
@@ -217,9 +217,3 @@ def at_sink(paths: Sequence[StreamPath], how: str, handling: PacketHandling) -> 
     """Return that function by stream; empty where the kernel changes no headers."""
     changes = how in ROUTING or handling.options.terminate or handling.options.originate
     return {path.name: HeadersAtSink(path, how, handling) for path in paths} if changes else {}
-
-
-def conntrack_facts(host: Host) -> dict[str, str]:
-    """Return how many flows connection tracking keeps in a namespace; none where its module is not loaded."""
-    limit = "/proc/sys/net/netfilter/nf_conntrack_max"
-    return {"conntrack": f"at most {host.read(limit).strip()} flows"} if exists(host, limit) else {}

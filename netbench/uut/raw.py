@@ -33,7 +33,6 @@ from netbench.uut.packet_support import (
     added_bytes,
     at_sink,
     check_handling,
-    conntrack_facts,
     missing_feature,
     packet_needs,
     require_ipv6,
@@ -188,8 +187,6 @@ class Raw(UnitUnderTest):
         if self.options.rps:
             facts["rps"] = ",".join(map(str, self.options.rps))
         how, handling = self.options.forward, self._handling(own.packets)
-        if how in ROUTING:
-            facts |= conntrack_facts(site.host)
         nics = {path.name: inside_nics(path) for path in site.paths}
         await_forwarding(site.machine, [nic.place for pair in nics.values() for nic in pair])
         bridged = {path.name: path.sink.mac for path in site.paths}
