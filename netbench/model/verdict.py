@@ -99,6 +99,10 @@ class Reason:
         return f"{self.kind.value}: {self.detail}" if self.detail else self.kind.value
 
 
+# What a rule found about one stream: the kind of reason, and its detail.
+Finding = tuple[ReasonKind, str]
+
+
 class WarningKind(Enum):
     """A fact that readers of the results need, though no trial is invalid because of it."""
 

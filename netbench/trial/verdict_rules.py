@@ -5,34 +5,22 @@ from math import ceil, inf
 
 from netbench.model.counts import USUAL_QUEUE, DropKind, StreamCounts
 from netbench.model.frame_size import FrameSize
-from netbench.model.points import OTHERHOST, PathSection
 from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.selftest_record import Ceilings
 from netbench.model.tester import Disturbance
 from netbench.model.traffic import Sent
 from netbench.model.trial import GuestResult, TrialSpec
-from netbench.model.verdict import Reason, ReasonKind
+from netbench.model.verdict import Finding, Reason, ReasonKind
 from netbench.trial.conservation import imbalances
-from netbench.trial.observation import RESET, UNCOUNTED, StreamObservation
+from netbench.trial.observation import StreamObservation
+from netbench.trial.path_rules import counter_findings, path_findings
+from netbench.trial.source_rules import falls_short, saturation, source_findings
 
 # The part of the duration that a neighbour's sources may miss at either end.
 _MAY_MISS_PART = 0.05
-# The part of the duration that a source may fall behind, and the part of its frames that it may send back to back to
-# catch up. At most this part of the frames can be lost or late because of it. One batch of frames overruns no queue.
-_MAY_BE_LATE_PART = 0.1
-_ONE_BATCH = 64
-# A stream that lost more than this many times the frames that its source sent late was overloaded in any case.
-_OVERLOADED = 2
 # The part of the sent frames that may be in queues at the end. Loss is too low by at most this part.
 _MAY_BE_BUFFERED_PART = 0.05
-# The part of its sending time that a source may not have run, if its link alone is to be blamed for unsent frames.
-_MAY_BE_AWAY_PART = 0.05
-# The part of its frames by which a saturated source may be ahead of an even rate, or behind it.
-_MAY_BE_UNEVEN_PART = 0.1
-# The link is to blame if backpressure took at least this part of the missing time, or of the total time.
-_MOST_OF_MISSING = 0.5
-_MUCH_OF_ALL = 0.25
 # A saturated source that offers at least this part of the tester's own ceiling may be the bottleneck itself.
 _NEAR_CEILING = 0.9
 # The part of the intended load that must be offered before a full ring proves that the tester was not the limit.
@@ -130,8 +118,8 @@ def _judged(
                 continue
             # The offered load of a neighbour has no tolerance: it is measured, and all results refer to it.
             yield from judge(stream_evidence, counts, inf, inf)
-            if _falls_short(stream_evidence, spec.tolerance) and not _at_fault(stream_evidence):
-                yield Reason(ReasonKind.SATURATED, counts.stream, _saturation(stream_evidence))
+            if detail := saturation(stream_evidence, spec.tolerance):
+                yield Reason(ReasonKind.SATURATED, counts.stream, detail)
     for counts in guests[0].streams:
         yield from buffered(counts)
     for task in spec.guests:
@@ -170,19 +158,11 @@ def judge(evidence: StreamObservation, counts: StreamCounts, tolerance: float, m
     `tolerance` is a ratio of the intended load. `max_lateness_s` is how far a source may fall behind its schedule. It
     is limited to a tenth of the duration, or to the tolerance if that is more.
     """
-    of_source = list(_generator(evidence, counts, tolerance))
-    # A source with backpressure from its link is late all the time, although it was not stopped.
-    is_saturated = ReasonKind.SATURATED in (kind for kind, _ in of_source)
-    if not (is_saturated or _is_overloaded(evidence, counts)):
-        of_source += _pacing(evidence, max_lateness_s, max(_MAY_BE_LATE_PART, tolerance))
     findings = [
-        *of_source,
+        *source_findings(evidence, counts, tolerance, max_lateness_s),
         *_sink(evidence.received, evidence.sent),
         *_dropped_unknown(evidence.received, counts),
-        *_tester(evidence, counts),
-        *_links(evidence),
-        *_addressed_elsewhere(evidence, counts),
-        *_foreign_programs(evidence, counts),
+        *path_findings(evidence, counts),
         *_frames(evidence, counts),
     ]
     return [Reason(kind, evidence.path.name, detail) for kind, detail in findings]
@@ -199,7 +179,7 @@ def _absences(
         if first_ns is None or last_ns is None or sent.first_ns is None or sent.last_ns is None:
             continue
         missed_s = max(0, sent.first_ns - first_ns, last_ns - sent.last_ns) / 1e9
-        if _falls_short(stream, spec.tolerance):
+        if falls_short(stream, spec.tolerance):
             missed_s += sent.descheduled_s
         if missed_s > _MAY_MISS_PART * spec.duration_s:
             detail = f"neighbour {neighbour} sent nothing for {missed_s:.3f} s while the victim's sources sent"
@@ -280,88 +260,6 @@ def beyond_ceiling(
     return [Reason(ReasonKind.TESTER_LIMITED, counts.stream, detail)]
 
 
-Finding = tuple[ReasonKind, str]
-
-
-def _generator(evidence: StreamObservation, counts: StreamCounts, tolerance: float) -> Iterator[Finding]:
-    sent = evidence.sent
-    if sent.error:
-        yield ReasonKind.GENERATOR_FAILED, sent.error
-    elif sent.frames == 0 and not evidence.received.error:
-        yield ReasonKind.NOTHING_SENT, "the generator sent no frame"
-    # A source without an intended rate regularly meets a full queue of the NIC and tries again. So does a source that
-    # reports how long its link held it up.
-    if sent.errors and evidence.traffic.fps is not None and sent.backpressure_s is None:
-        yield ReasonKind.GENERATOR_ERRORS, f"{sent.errors} sends failed"
-    offered, intended = counts.offered_fps, evidence.traffic.fps
-    if sent.error or not sent.frames or offered is None or intended is None:
-        return
-    off = offered / intended - 1
-    if abs(off) <= tolerance:
-        return
-    detail = (
-        f"offered {offered:,.0f} of {intended:,.0f} frames/s ({off:+.2%}, tolerance {tolerance:.2%}); "
-        f"{sent.frames:,} frames took {sent.duration_s:.3f} s"
-    )
-    if not _falls_short(evidence, tolerance):
-        yield ReasonKind.OFFERED_OUT_OF_TOLERANCE, detail
-    elif fault := _at_fault(evidence):
-        yield ReasonKind.OFFERED_OUT_OF_TOLERANCE, f"{detail}; {fault}"
-    else:
-        yield ReasonKind.SATURATED, f"{detail}; {_saturation(evidence)}"
-
-
-def _falls_short(evidence: StreamObservation, tolerance: float) -> bool:
-    """Return True if a source that reports its backpressure offered less than the intended load."""
-    sent, intended = evidence.sent, evidence.traffic.fps
-    if intended is None or sent.error or not sent.frames or sent.backpressure_s is None:
-        return False
-    return sent.frames < sent.duration_s * intended * (1 - tolerance)
-
-
-def _at_fault(evidence: StreamObservation) -> str:
-    """Return why the source, and not its link, is to blame for the unsent frames; empty if only its link is."""
-    sent, backpressure_s, took_s = evidence.sent, evidence.sent.backpressure_s or 0.0, evidence.sent.duration_s
-    missing_s = took_s - sent.frames / (evidence.traffic.fps or inf)
-    if sent.descheduled_s > min(_MAY_BE_AWAY_PART * took_s, _MOST_OF_MISSING * missing_s):
-        return f"the source did not run for {sent.descheduled_s:.3f} s of that, although it had frames to send"
-    if sent.unevenness > _MAY_BE_UNEVEN_PART:
-        return f"the source was unsteady: up to {sent.unevenness:.0%} of its frames ahead of or behind an even rate"
-    if backpressure_s < min(_MOST_OF_MISSING * missing_s, _MUCH_OF_ALL * took_s):
-        return f"the source itself is too slow: its link exerted backpressure for {backpressure_s:.3f} s only"
-    return ""
-
-
-def _saturation(evidence: StreamObservation) -> str:
-    return f"backpressure by its link for {evidence.sent.backpressure_s:.3f} s of {evidence.sent.duration_s:.3f} s"
-
-
-def _is_overloaded(evidence: StreamObservation, counts: StreamCounts) -> bool:
-    """Return True if a paced stream lost far more frames than its source sent late: it was overloaded in any case."""
-    sent, fps = evidence.sent, evidence.traffic.fps
-    if fps is None or counts.lost_frames is None:
-        return False
-    late_frames = max(sent.max_burst_frames, sent.max_lateness_s * fps)
-    return counts.lost_frames > max(_OVERLOADED * late_frames, _MAY_BE_LATE_PART * sent.frames)
-
-
-def _pacing(evidence: StreamObservation, max_lateness_s: float, part: float) -> Iterator[Finding]:
-    sent, traffic = evidence.sent, evidence.traffic
-    if traffic.fps is None:
-        if sent.max_lateness_s > part * traffic.duration_s:
-            yield ReasonKind.UNEVEN_PACING, f"the source was stopped for {sent.max_lateness_s * 1e3:,.0f} ms"
-        return
-    # Limited catching up causes no burst: the frames beyond the limit remain unsent.
-    limit_s = max_lateness_s if traffic.catch_up is None else inf
-    is_late = sent.max_lateness_s > min(limit_s, part * traffic.duration_s)
-    if is_late or sent.max_burst_frames > max(_ONE_BATCH, part * sent.frames):
-        yield (
-            ReasonKind.UNEVEN_PACING,
-            f"the source fell {sent.max_lateness_s * 1e3:,.0f} ms behind and caught up with up to "
-            f"{sent.max_burst_frames:,} frames back to back: the burst may have caused loss",
-        )
-
-
 def _sink(received: Received, sent: Sent) -> Iterator[Finding]:
     if received.no_room:
         yield ReasonKind.CAPTURE_DISK_FULL, received.no_room
@@ -385,58 +283,6 @@ def _dropped_unknown(received: Received, counts: StreamCounts) -> Iterator[Findi
             f"{received.counted_by} does not report its own drops: how many of the "
             f"{counts.sent.frames - received.frames:,} missing frames the UUT lost is unknown",
         )
-
-
-def _tester(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
-    """Yield a finding for each loss and each foreign drop counter at the tester's own NICs, outside the UUT."""
-    for loss in counts.lost_at:
-        if loss.where is PathSection.SINK:
-            yield ReasonKind.TESTER_DROPPED, f"{loss.frames:,} frames were lost at the {loss.place}: the tester's loss"
-    for drops in evidence.growths:
-        if (
-            drops.point.where in (PathSection.SOURCE, PathSection.SINK)
-            and drops.role in ("dropped", "repeated")
-            and drops.frames
-        ):
-            yield (
-                ReasonKind.TESTER_DROPPED,
-                f"{drops.counter} dropped {drops.frames:,} frames at the {drops.point.name}: a rule or queue of the "
-                "tester's machine, not of the UUT; remove it",
-            )
-
-
-def _links(evidence: StreamObservation) -> Iterator[Finding]:
-    for role, nic in evidence.nics.items():
-        interface = evidence.path.nics[role].interface
-        if nic is None:
-            yield ReasonKind.LINK_CHANGED, f"{role} NIC {interface} is gone"
-        elif not nic.trustworthy:
-            mac = f"; its MAC address was {nic.changed_mac[0]} and is {nic.changed_mac[1]}" if nic.changed_mac else ""
-            yield ReasonKind.LINK_CHANGED, f"{role} NIC {interface} was replaced or its counters were reset{mac}"
-        elif nic.changed_mac:
-            yield (
-                ReasonKind.LINK_CHANGED,
-                f"{role} NIC {interface} has the MAC address {nic.changed_mac[1]}, and had {nic.changed_mac[0]} when "
-                "the UUT became ready; find out what changed it (udev, NetworkManager) and run the campaign again",
-            )
-        elif not nic.up or nic.carrier_changes:
-            yield ReasonKind.LINK_DOWN, f"{role} NIC {interface} lost its link"
-        elif nic.carrier_changes is None:
-            yield (
-                ReasonKind.LINK_UNKNOWN,
-                f"the link of {role} NIC {interface} was up before and after; its kernel counts no changes in between",
-            )
-
-
-def _addressed_elsewhere(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
-    """Yield a finding if a NIC of the UUT received frames for another MAC address."""
-    for loss in counts.lost_at:
-        if loss.dropper is DropKind.COUNTER and loss.cause == OTHERHOST:
-            yield (
-                ReasonKind.LINK_CHANGED,
-                f"{loss.frames:,} frames to {evidence.traffic.dst_mac} were dropped at the {loss.point} as frames for "
-                f"another MAC address; check whether the NIC still has the address {evidence.traffic.dst_mac}",
-            )
 
 
 def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
@@ -481,28 +327,4 @@ def _frames(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Findi
     for imbalance in imbalances(counts):
         yield ReasonKind.UNEXPLAINED_FRAMES, f"{imbalance}: its sink counted wrongly; use another sink, or report this"
     if counts.lost_frames:
-        yield from _changed_counters(evidence)
-
-
-def _foreign_programs(evidence: StreamObservation, counts: StreamCounts) -> Iterator[Finding]:
-    """Yield a finding for each foreign BPF program that may have dropped frames of the stream."""
-    for drops in evidence.growths:
-        if drops.is_foreign_program:
-            frames = sum(loss.frames for loss in counts.lost_at if drops.counter in loss.counters)
-            if frames:
-                detail = f"{drops.counter} is not netbench's and may have dropped {frames:,} frames; remove it"
-                yield ReasonKind.FOREIGN_PROGRAM, detail
-
-
-def _changed_counters(evidence: StreamObservation) -> Iterator[Finding]:
-    """Yield a finding for each drop counter that was reset, removed or replaced while frames were lost."""
-    changed = {
-        drops.identity or (drops.point.name, drops.counter): drops
-        for drops in evidence.growths
-        if drops.role == "dropped" and (drops.went_back or drops.silent not in ("", UNCOUNTED))
-    }
-    for drops in changed.values():
-        yield (
-            ReasonKind.UNEXPLAINED_FRAMES,
-            f"{drops.counter} at the {drops.point.name}, {drops.silent or RESET}: where frames were lost is uncertain",
-        )
+        yield from counter_findings(evidence)
