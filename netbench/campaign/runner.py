@@ -66,8 +66,9 @@ from netbench.results.store import Store
 from netbench.signals import Stopped
 from netbench.testbed.cpus import usable_cpus
 from netbench.testbed.environment import git_revision, host_warnings, read_environment
+from netbench.testbed.preconditions import machine_held, with_what_lacks
 from netbench.testbed.resolved import Guests, Resolved, activities_of, resolve
-from netbench.testbed.testbed import Testbed, machine_held, open_testbed, with_what_lacks
+from netbench.testbed.testbed import Testbed, open_testbed
 from netbench.trial.source_calibration import calibrate_sources, can_calibrate
 
 # Approximate time to bring up the testbed, inspect the machine and write the report.

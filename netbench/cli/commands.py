@@ -181,7 +181,7 @@ def _request(topology: str, profile: str, **options: Any) -> "CampaignRequest": 
 def _measure(request: "CampaignRequest", output: Path | None, *, wait: bool, strict: bool, dry_run: bool) -> None:
     if dry_run:
         from netbench.cli.dry_run import describe
-        from netbench.testbed.testbed import port_warnings, refuse_unreturnable_ports, refuse_unsafe_ports
+        from netbench.testbed.preconditions import port_warnings, refuse_unreturnable_ports, refuse_unsafe_ports
 
         for line in describe(request):
             say(line)
@@ -413,7 +413,7 @@ def clean(
 ) -> None:
     """Undo what a killed run left behind."""
     from netbench.linux.recovery_journal import clean as undo
-    from netbench.testbed.testbed import require_root
+    from netbench.testbed.preconditions import require_root
 
     require_root()
     would = "would be " if dry_run else ""

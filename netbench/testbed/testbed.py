@@ -1,8 +1,7 @@
 """A topology brought up: hosts, links, sources, sinks and UUTs made ready together, and undone together."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,21 +12,18 @@ from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
 from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
-from netbench.linux.changes import AddRunDirectory, KeepPort, MachineState
+from netbench.linux.changes import AddRunDirectory
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.counters.iproute_counters import refresh_driver_counters_on
 from netbench.linux.counters.netlink_counters import refresh_driver_counters
 from netbench.linux.flow_facts import flow_facts
-from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurement, lock_testbed, measuring, when_alone
+from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurement
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
-from netbench.linux.proc import lacking_capabilities, read_cpu_delays, softirq_threads
+from netbench.linux.proc import read_cpu_delays, softirq_threads
 from netbench.linux.recovery_journal import Journal, clean, undo_run
-from netbench.linux.safety.foreign_hooks import unbound_packet_sockets
-from netbench.linux.safety.ports import refuse_unsafe_port
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import ClockDifference
-from netbench.model.frame_size import USUAL_MTU
 from netbench.model.paths import InterfaceRef, Nic, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
@@ -41,7 +37,7 @@ from netbench.testbed.bring_up import base_changes, cable_ends, host_identities,
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.doctor.ssh_checks import needed_in_run
 from netbench.testbed.emulated_ssh_hosts import server_changes
-from netbench.testbed.requirements import require
+from netbench.testbed.preconditions import machine_held, port_warnings, refuse_unsafe_ports
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
 from netbench.testbed.ssh_hosts import connected_hosts
@@ -344,74 +340,6 @@ class Testbed:
         )
 
 
-def with_what_lacks(resolved: Resolved) -> Resolved:
-    """Return the same, with what this host lacks for UUTs that are on VMs, such as the image of a VM.
-
-    MissingError if it lacks something for a UUT that is on no VM, or something for every UUT.
-    """
-    require_root()
-    lacking: dict[str, str] = {}
-    for uut in resolved.guests:
-        try:
-            require(resolved.needs_for([uut]))
-        except MissingError as error:
-            if resolved.topology.uut(uut).on is None or len(lacking) == len(resolved.guests) - 1:
-                raise
-            lacking[uut] = str(error)
-    return replace(resolved, lacking=lacking)
-
-
-@contextmanager
-def machine_held(
-    resolved: Resolved, waits_for: Callable[[OtherMeasurement], object] | None = None
-) -> Iterator[MeasurementLock]:
-    """Lock the resources of all testbeds of a campaign on this machine for the block, visible to other netbenches.
-
-    MissingError when this host lacks something or something is in use. With `waits_for`, the block is entered once the
-    other netbenches that measure on this machine have ended; it is called for each of them.
-    """
-    require_root()
-    require(resolved.needs)
-    with ExitStack() as stack:
-        with when_alone(waits_for) if waits_for else nullcontext():
-            lock_testbed(stack, resolved.resources)
-            presence = stack.enter_context(measuring(resolved.topology.name))
-        yield presence
-
-
-def refuse_unsafe_ports(topology: Topology) -> None:
-    """Return if this machine has all ports of the topology and they are free; UsageError otherwise."""
-    for port in topology.ports():
-        refuse_unsafe_port(port.nic, port.addresses, mtu=topology.port_mtus().get(port.nic, USUAL_MTU))
-
-
-def refuse_unreturnable_ports(topology: Topology) -> None:
-    """Return if all ports can be restored to their present state; UsageError otherwise. Without root: no check."""
-    if os.geteuid() != 0:
-        return
-    state = MachineState(LocalHost("local", "dry-run"))
-    for change in base_changes(topology):
-        if isinstance(change, KeepPort):
-            change.with_former_state(state)
-
-
-def port_warnings(topology: Topology) -> list[str]:
-    """Return the warnings about the ports that stay in this machine's own network namespace."""
-    here = [
-        port.nic
-        for name, host in topology.hosts.items()
-        if topology.machine(name) is None and topology.netns(name) is None
-        for port in host.ports.values()
-    ]
-    programs = unbound_packet_sockets() if here else []
-    if not programs:
-        return []
-    return [
-        f"Every frame of {', '.join(here)} is also copied to packet sockets that are bound to no interface: of "
-        f"{', '.join(programs)}. This costs rate. End these programs before the run, or use a host of kind netns."
-    ]
-
-
 @contextmanager
 def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Iterator[Testbed]:
     """Bring a topology up for its UUTs and take it down when the block is left, also after errors.
@@ -472,17 +400,6 @@ def _take_down(journal: Journal, machine: Machine) -> None:
     _, failures = undo_run(journal, machine)
     if failures:
         raise NotUndoneError("not everything could be undone; `netbench clean` tries again: " + "; ".join(failures))
-
-
-def require_root() -> None:
-    """MissingError unless this is root, with the capabilities of root that are needed."""
-    if os.geteuid() != 0:
-        raise MissingError("netbench makes network namespaces and sends raw frames: run it as root (sudo netbench …)")
-    if lacking := lacking_capabilities():
-        raise MissingError(
-            f"this root lacks {', '.join(lacking)}, which netbench needs for network namespaces and raw frames: give "
-            "it to the container (docker --cap-add, --privileged) or the service (CapabilityBoundingSet=)"
-        )
 
 
 def _scratch(run_id: str) -> str:

@@ -19,7 +19,7 @@ from netbench.results.export_columns import stream_rows
 from netbench.results.manifest import IDENTITIES
 from netbench.results.selftests import fingerprint
 from netbench.signals import Stopped
-from netbench.testbed import testbed
+from netbench.testbed import preconditions
 from netbench.testbed.resolved import Resolved, resolve
 from tests.breakages import load_shipped
 from tests.unit.fake_campaign import FakeCampaign
@@ -665,12 +665,12 @@ def test_what_a_host_may_lack(monkeypatch, there, uuts, found):
         for need in needs - there:
             raise MissingError(f"no {need} here")
 
-    monkeypatch.setattr(testbed, "require_root", lambda: None)
-    monkeypatch.setattr(testbed, "require", require)
+    monkeypatch.setattr(preconditions, "require_root", lambda: None)
+    monkeypatch.setattr(preconditions, "require", require)
     monkeypatch.setattr(Resolved, "needs_for", lambda self, uuts: {"bridge": {"here"}, "route": {"lab"}}[uuts[0]])
     resolved = make_request(ON_A_VM, profile(), uuts).resolved
     if isinstance(found, dict):
-        assert testbed.with_what_lacks(resolved).lacking == found
+        assert preconditions.with_what_lacks(resolved).lacking == found
         return
     with pytest.raises(MissingError, match=found):
-        testbed.with_what_lacks(resolved)
+        preconditions.with_what_lacks(resolved)

@@ -21,7 +21,7 @@ from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningK
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
 from netbench.signals import Stopped
-from netbench.testbed import testbed
+from netbench.testbed import preconditions
 from tests.commands import settings
 from tests.unit.capture_files import pcap
 from tests.unit.inputs import profile, topology
@@ -505,7 +505,7 @@ def test_cleaning_reports_what_it_did(command, monkeypatch, dry, found, answer):
         return found
 
     monkeypatch.setattr("netbench.linux.recovery_journal.clean", clean)
-    monkeypatch.setattr(testbed, "require_root", lambda: None)
+    monkeypatch.setattr(preconditions, "require_root", lambda: None)
     assert command("clean", *(["--dry-run"] if dry else [])) == answer
     assert asked == [dry]
 

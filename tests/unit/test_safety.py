@@ -15,7 +15,7 @@ from netbench.linux.safety.ports import (
     ssh_sessions,
     uses,
 )
-from netbench.testbed.testbed import port_warnings
+from netbench.testbed.preconditions import port_warnings
 from tests.unit.fakes import fake_ports
 
 
@@ -209,6 +209,6 @@ def test_ipv6_and_ipv4_mapped_sessions(proc):
 @pytest.mark.parametrize(("kind", "programs", "warned"), [("local", 1, 1), ("local", 0, 0), ("netns", 1, 0)])
 def test_programs_that_see_every_interface_are_named(monkeypatch, kind, programs, warned):
     found = ["tcpdump (PID 7)"] * programs
-    monkeypatch.setattr("netbench.testbed.testbed.unbound_packet_sockets", lambda: found)
+    monkeypatch.setattr("netbench.testbed.preconditions.unbound_packet_sockets", lambda: found)
     texts = port_warnings(fake_ports(kind))
     assert ["eth1, eth2" in text and "tcpdump (PID 7)" in text for text in texts] == [True] * warned
