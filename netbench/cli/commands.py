@@ -33,7 +33,7 @@ from netbench.cli.output import LastingOutput, complain, say, width_of
 from netbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from netbench.campaign.runner import CampaignRequest
+    from netbench.campaign.request import CampaignRequest
 
 app = typer.Typer(
     name="netbench",
@@ -172,7 +172,7 @@ def search(
 
 
 def _request(topology: str, profile: str, **options: Any) -> "CampaignRequest":  # noqa: ANN401 - as of read_request
-    from netbench.campaign.runner import read_request
+    from netbench.campaign.request import read_request
     from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 
     return read_request(find(TOPOLOGIES, topology), find(PROFILES, profile), **options)

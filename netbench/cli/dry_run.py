@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from netbench.campaign.runner import CampaignRequest
+from netbench.campaign.request import CampaignRequest
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM

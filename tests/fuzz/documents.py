@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from netbench.campaign.runner import make_request
+from netbench.campaign.request import make_request
 from netbench.config.document import yaml_text
 from netbench.config.loading import load_profile, load_topology
 from netbench.config.plugins import UUTS, option_models, profile_kinds

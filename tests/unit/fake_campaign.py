@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from netbench.campaign import runner
+from netbench.campaign.request import CampaignRequest, make_request
 from netbench.errors import NeighbourError, TestbedError, UutError
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.locks import OtherMeasurement
@@ -189,9 +190,9 @@ class FakeCampaign:
         monkeypatch.setattr(runner, "with_what_lacks", lambda resolved: resolved)
         return cls(lab, ResultDirectory(place), testbed)
 
-    def request(self, /, replayed: ReplayedLoads | None = None, **wanted: Any) -> runner.CampaignRequest:
+    def request(self, /, replayed: ReplayedLoads | None = None, **wanted: Any) -> CampaignRequest:
         """Return the request of these fields of `profile`; UUTs are measured one after the other by default."""
-        return runner.make_request(self.lab, profile(**{"order": "sequential", **wanted}), replayed=replayed)
+        return make_request(self.lab, profile(**{"order": "sequential", **wanted}), replayed=replayed)
 
     def run(self, **wanted: Any) -> CampaignResults:
         runner.start(self.request(**wanted), self.directory, ["netbench", "run"], [])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netbench.campaign.runner import read_request
+from netbench.campaign.request import read_request
 from netbench.cli.commands import run_command_line
 from netbench.config.loading import with_base_versions
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find

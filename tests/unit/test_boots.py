@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from netbench.campaign.boots import MOST_FAILURES, MOST_GIVEN_UP, Boots
 from netbench.campaign.record import CampaignRecord
-from netbench.campaign.runner import make_request, measure_all, start
+from netbench.campaign.request import make_request
+from netbench.campaign.runner import measure_all, start
 from netbench.campaign.testbeds import Testbeds
 from netbench.errors import TestbedError
 from netbench.model.events import Event, TrialFinished, TrialStarted, UutFailed

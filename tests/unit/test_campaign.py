@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.campaign import runner
-from netbench.campaign.runner import make_request
+from netbench.campaign.request import make_request
 from netbench.campaign.testbeds import Testbeds
 from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.linux.locks import OtherMeasurement

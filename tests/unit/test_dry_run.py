@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from netbench.campaign.runner import make_request, read_request
+from netbench.campaign.request import make_request, read_request
 from netbench.cli.dry_run import describe
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
 from netbench.vmm.qemu import acceleration

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netbench.campaign.runner import make_request
+from netbench.campaign.request import make_request
 from netbench.errors import UsageError
 from tests.unit.inputs import profile, shared_topology, topology
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from netbench.campaign.runner import CampaignRequest, read_request
+from netbench.campaign.request import CampaignRequest, read_request
 from netbench.cli import init
 from netbench.cli.init import write_start
 from netbench.errors import UsageError

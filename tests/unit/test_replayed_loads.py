@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from netbench.campaign.runner import CampaignRequest, make_request
+from netbench.campaign.request import CampaignRequest, make_request
 from netbench.cli.dry_run import describe
 from netbench.errors import UsageError
 from netbench.model.replayed_loads import ReplayedLoads, replayed_loads_of

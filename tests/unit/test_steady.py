@@ -2,7 +2,7 @@
 
 import pytest
 
-from netbench.campaign.runner import read_request
+from netbench.campaign.request import read_request
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 from netbench.model.verdict import WarningKind
 from netbench.plan.schedule_factory import held_steady

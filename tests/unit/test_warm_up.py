@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from netbench.campaign.runner import make_request
+from netbench.campaign.request import make_request
 from netbench.cli.dry_run import describe
 from netbench.errors import TestbedError, UsageError
 from netbench.model.units import Load
