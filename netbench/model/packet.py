@@ -4,14 +4,16 @@ Headers are described in scapy's notation. Layers and fields have scapy's names.
 loaded on other hosts, too.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import lcm, prod
 from typing import NamedTuple, Self
 
 MAX_FLOWS = 1 << 20
 MAX_VARYING_FIELDS = 16
-_TAGS = ("Dot1Q", "Dot1AD")  # layers with a VLAN id
+TAGS = ("Dot1Q", "Dot1AD")  # layers with a VLAN id
+IP_LAYERS = ("IP", "IPv6")
 _USUAL_VLAN = 1  # scapy's default
 _OPPOSITE = {"src": "dst", "dst": "src", "sport": "dport", "dport": "sport"}
 _TUNNELS = ("VXLAN", "GENEVE", "GTP_U_Header", "MPLS")  # whose UDP ports have fixed roles in either direction
@@ -62,6 +64,20 @@ class FieldRef(NamedTuple):
     def __str__(self) -> str:
         return f"{self.layer}{f':{self.occurrence}' if self.occurrence > 1 else ''}.{self.field}"
 
+    def index_in(self, layers: Sequence[Layer]) -> int:
+        """Return the index of the layer that has the field; ValueError if there are fewer such layers."""
+        return references(layers).index(self._replace(field=""))
+
+
+def references(layers: Sequence[Layer]) -> list[FieldRef]:
+    """Return a reference to each layer, with an empty field."""
+    seen: Counter[str] = Counter()
+    found = []
+    for layer in layers:
+        seen[layer.name] += 1
+        found.append(FieldRef(layer.name, "", seen[layer.name]))
+    return found
+
 
 @dataclass(frozen=True, slots=True)
 class SteppedValues:
@@ -94,6 +110,14 @@ class ListedValues:
 
 
 Values = SteppedValues | RandomValues | ListedValues
+
+
+def high_bits(values: Values) -> int:
+    """Return the bits above the low 64 of the values of a field: they are the same in all of them."""
+    match values:
+        case SteppedValues(first=value) | RandomValues(least=value) | ListedValues(values=(value, *_)):
+            return value >> 64 << 64
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +171,9 @@ class Packet:
     @property
     def vlan_ids(self) -> tuple[int, ...]:
         """The VLAN ids of its tags, the outermost first; empty without tags, or if an id varies."""
-        if any(field.ref.layer in _TAGS and field.ref.field == "vlan" for field in self.vary):
+        if any(field.ref.layer in TAGS and field.ref.field == "vlan" for field in self.vary):
             return ()
-        ids = [dict(layer.fields).get("vlan", _USUAL_VLAN) for layer in self.layers if layer.name in _TAGS]
+        ids = [layer.value("vlan", _USUAL_VLAN) for layer in self.layers if layer.name in TAGS]
         return tuple(number for number in ids if isinstance(number, int))
 
     @property
@@ -167,8 +191,7 @@ class Packet:
 
     def _mirrored_ref(self, ref: FieldRef) -> FieldRef:
         """Return the field that has the values of `ref` in the mirrored packet."""
-        numbers = [number for number, layer in enumerate(self.layers) if layer.name == ref.layer]
-        stays = _is_tunnel_port(self.layers, numbers[ref.occurrence - 1])
+        stays = _is_tunnel_port(self.layers, ref.index_in(self.layers))
         return ref if stays else ref._replace(field=_OPPOSITE.get(ref.field, ref.field))
 
     def frames_per_value(self, number: int) -> int:

@@ -6,11 +6,10 @@ joined by `/`.
 
 import ast
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 
 from netbench.model.layer_spec import FieldSpec, LayerSpec
-from netbench.model.packet import ANY, AnyValue, FieldRef, FieldValue, Layer
+from netbench.model.packet import ANY, IP_LAYERS, AnyValue, FieldRef, FieldValue, Layer, references
 from netbench.model.packet_layers import (
     ALIASES,
     FOREIGN_NAMES,
@@ -151,7 +150,7 @@ def layer_of(node: ast.expr, *, expected: bool = False, outer: Sequence[Layer] =
     for keyword in node.keywords:
         if keyword.arg is None:
             raise DescriptionError(spec.name, f"an unpacked mapping is no field; fields are {_names(spec)}")
-        if keyword.arg == "dscp" and spec.name in ("IP", "IPv6"):
+        if keyword.arg == "dscp" and spec.name in IP_LAYERS:
             raise DescriptionError(f"{spec.name}.dscp", f"no such field; {dscp_remedy(spec.name, keyword.value)}")
         field = field_spec(spec, keyword.arg)
         title = f"{spec.name}.{field.name}"
@@ -252,16 +251,6 @@ def check_expected(expected: Sequence[Layer], sent: Sequence[Layer]) -> None:
     last, before = expected[-1].name, sent[-1].name
     if last != before and not (last in _ECHO and before in _ECHO):
         raise DescriptionError(last, f"is the last layer, but that of the packet is {before}; end with {before}()")
-
-
-def references(layers: Sequence[Layer]) -> list[FieldRef]:
-    """Return a reference to each layer, with an empty field."""
-    seen: Counter[str] = Counter()
-    found = []
-    for layer in layers:
-        seen[layer.name] += 1
-        found.append(FieldRef(layer.name, "", seen[layer.name]))
-    return found
 
 
 def _check_next(ref: FieldRef, layer: Layer, following: Layer | None) -> None:

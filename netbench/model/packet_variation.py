@@ -15,12 +15,9 @@ from netbench.model.packet import (
     SteppedValues,
     Values,
     VaryingField,
-)
-from netbench.model.packet_notation import (
-    field_spec,
-    layer_spec,
     references,
 )
+from netbench.model.packet_notation import field_spec, layer_spec
 from netbench.model.packet_values import (
     DescriptionError,
     address_number,
@@ -85,10 +82,10 @@ def variable(name: str, layers: Sequence[Layer]) -> tuple[FieldRef, FieldSpec]:
     spec = layer_spec(match["layer"])
     field = field_spec(spec, match["field"])
     ref = FieldRef(spec.name, field.name, int(match["occurrence"] or 1))
-    index = next((at for at, layer in enumerate(references(layers)) if ref._replace(field="") == layer), None)
-    if index is None:
+    if ref._replace(field="") not in references(layers):
         title = spec.name if ref.occurrence == 1 else f"{spec.name} number {ref.occurrence}"
         raise DescriptionError(name, f"the packet has no {title}; layers are {', '.join(part.name for part in layers)}")
+    index = ref.index_in(layers)
     if reason := _constant_reason(field, layers[index], layers[index + 1 :]):
         raise DescriptionError(str(ref), f"cannot vary: {reason}; {_varying_instead(ref, layers)}")
     return ref, field

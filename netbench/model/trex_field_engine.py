@@ -1,7 +1,7 @@
 """TRex's field engine: variables that are written into a packet, as varying fields."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from netbench.model.layer_spec import FieldSpec
 from netbench.model.packet import (
@@ -14,9 +14,9 @@ from netbench.model.packet import (
     SteppedValues,
     Values,
     VaryingField,
+    references,
 )
 from netbench.model.packet_layers import LAYERS, layer_bytes, layer_name, spec_of
-from netbench.model.packet_notation import references
 from netbench.model.packet_values import DescriptionError, address_number
 from netbench.model.packet_variation import listed_values, random_values, stepped_values, value_text, variable
 from netbench.model.suggestions import choices
@@ -178,9 +178,8 @@ class FieldEngineReader:
         number = part.of(value) | self._base(place) & ~part.bits
         if number != self._base(place):
             variable(str(place.ref), self.layers)
-            index = references(self.layers).index(place.ref._replace(field=""))
-            fields = dict(self.layers[index].fields) | {place.ref.field: value_text(place.field, number)}
-            changed = replace(self.layers[index], fields=tuple(fields.items()))
+            index = place.ref.index_in(self.layers)
+            changed = self.layers[index].with_fields(**{place.ref.field: value_text(place.field, number)})
             self.layers = (*self.layers[:index], changed, *self.layers[index + 1 :])
 
     def _vary(self, place: _Place, part: "_Part", add: int, given: Argument, written: _Variable) -> None:
@@ -205,8 +204,8 @@ class FieldEngineReader:
 
     def _base(self, place: _Place) -> int:
         """Return the value of a field in the packet; where it has none, of the networks for benchmarks."""
-        layer = self.layers[references(self.layers).index(place.ref._replace(field=""))]
-        value = dict(layer.fields).get(place.ref.field, _ADDRESSES.get(place.field.kind, 0))
+        layer = self.layers[place.ref.index_in(self.layers)]
+        value = layer.value(place.ref.field, _ADDRESSES.get(place.field.kind, 0))
         if isinstance(value, str) and place.field.kind in ("MAC", "IPv4", "IPv6"):
             return address_number(place.field.kind, value)
         return value if isinstance(value, int) else 0
