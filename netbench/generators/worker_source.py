@@ -13,7 +13,8 @@ from netbench.hosts.trusted_code import module_command
 from netbench.hosts.worker_client import WorkerProcess
 from netbench.model.tester import Identity
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic, traffic_data
-from netbench.packets.build import build_template, scapy_classes
+from netbench.packets.build import build_template
+from netbench.packets.scapy_layers import scapy_classes
 
 # Time limits for replies of the worker, in seconds. On a healthy host a reply takes milliseconds.
 _PREPARE_S = 10.0

@@ -5,10 +5,8 @@ in the kernel's net/core/pktgen.c), then zeros. Where a checksum covers the payl
 sum constant (RFC 7820, section 3.2).
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from netbench.errors import UsageError
 from netbench.model.frame_size import FCS_BYTES, MIN_FRAME_SIZE, FrameSize
@@ -24,31 +22,34 @@ from netbench.model.frame_template import (
 )
 from netbench.model.packet import (
     ANY,
+    IP_LAYERS,
+    TAGS,
     AnyValue,
     FieldRef,
     FieldValue,
     Layer,
     Layers,
     LayersChange,
-    ListedValues,
     Packet,
     RandomValues,
-    SteppedValues,
-    Values,
     VaryingField,
+    high_bits,
 )
+from netbench.model.packet_layers import LAYERS
+from netbench.model.packet_variation import value_text
 from netbench.model.traffic import PKTGEN_MAGIC, Traffic
 from netbench.packets.headers import Addresses, arriving_layers, layer_ids, sent_layers
+from netbench.packets.scapy_layers import field_places, placed_layers, scapy_classes, scapy_packet
 
 _FLOW_PORTS = 1024, 65_535
 _ALL_BYTES = 1 << 16  # longer than any frame
-_LONGEST_FIELD = 16
 _NEXT_SEED = 1_000_003  # each varying field draws its own values
-_IP_LAYERS = ("IP", "IPv6")
-_TAGS = ("Dot1Q", "Dot1AD")
 _ADDRESSES = {"IP": (12, 20), "IPv6": (8, 40)}  # bytes of an IP header that pseudo headers contain
 _TAG_BYTES, _ETHERNET_BYTES = 4, 14
 _MOST_OTHER_OFFSETS = 8  # of pktgen's header, that the sink bpf looks at
+_ANY_ADDRESSES = Addresses(
+    "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.2", "198.19.0.2", "2001:2::2", "2001:2::3"
+)
 
 
 def packet_of(traffic: Traffic) -> Packet:
@@ -67,8 +68,8 @@ def packet_of(traffic: Traffic) -> Packet:
 def build_template(traffic: Traffic) -> FrameTemplate:
     """Return the frames of a trial as they are sent; UsageError if a size has no room for the headers."""
     packet = packet_of(traffic)
-    sent = sent_layers(packet, Addresses.of(traffic), {})
-    return _Build(sent, traffic.frame_size).template(packet, sent, traffic.seed)
+    sent = sent_layers(packet, Addresses.of(traffic))
+    return _Build(sent).template(packet, sent, traffic.frame_size, traffic.seed)
 
 
 def expected_headers(
@@ -82,103 +83,82 @@ def expected_headers(
     size has no room for the headers.
     """
     packet = packet_of(traffic)
-    sent = sent_layers(packet, Addresses.of(traffic), own_fields or {})
-    arriving = arriving_layers(sent, packet, at_uut)
-    sent_build = _Build(sent, traffic.frame_size)
-    build = _Build(arriving, traffic.frame_size, sent_build)
-    template = build.template(packet, sent, traffic.seed)
-    free = [place for place, value in build.written() if value is ANY]
+    sent = sent_layers(packet, Addresses.of(traffic), own_fields)
+    sent_build = _Build(sent)
+    build = _Build(arriving_layers(sent, packet, at_uut), sent_build)
+    free = build.free_places()
     ranges = [(place.at, place.at + place.size) for place in free]
-    varies = own_fields or sent_build.complement_at is None
-    payload = [(build.payload_at, build.payload_at + PAYLOAD_BYTES)] if varies else []
+    payload_varies = own_fields or sent_build.complement_at is None
+    payload = [(build.payload_at, build.payload_at + PAYLOAD_BYTES)] if payload_varies else []
     unknown = [checksum.at for checksum in build.checksums() if _overlap(checksum.covers, ranges + payload)]
     compared = [
         place for place in build.places() if place not in free and not (place.size == 2 and place.at in unknown)
     ]
     near = build.payload_at + _TAG_BYTES, build.payload_at - _TAG_BYTES
-    offsets = dict.fromkeys((sent_build.payload_at, *near, *sent_build.payload_without_tunnel()), None)
+    offsets = dict.fromkeys((sent_build.payload_at, *near, *sent_build.payload_without_tunnel()))
     offsets.pop(build.payload_at, None)
     return ExpectedHeaders(
-        template=template,
+        template=build.template(packet, sent, traffic.frame_size, traffic.seed),
         compared=tuple(compared),
         ignored=(*ranges, *((at, at + 2) for at in unknown)),
         also_at=tuple(at for at in offsets if at > 0)[:_MOST_OTHER_OFFSETS],
         longer=build.longer,
-        varying=sent_build.template(packet, sent, traffic.seed).varying,
+        varying=sent_build.varying(packet, sent, traffic.seed),
     )
 
 
 def smallest_frame(packet: Packet) -> int:
     """Return the size of the smallest frame that has room for all headers of a packet, in bytes with FCS."""
-    build = _Build(sent_layers(packet, _ANY_ADDRESSES, {}), None)
+    build = _Build(sent_layers(packet, _ANY_ADDRESSES))
     return max(MIN_FRAME_SIZE, build.header_bytes + FCS_BYTES)
 
 
 def covered_payload(packet: Packet) -> str:
     """Return the first checksum of a packet that covers its payload, as a field: `UDP.chksum`; empty if none does."""
-    build = _Build(sent_layers(packet, _ANY_ADDRESSES, {}), None)
-    covering = {checksum.at for checksum in build.checksums() if any(stop == _ALL_BYTES for _, stop in checksum.covers)}
+    build = _Build(sent_layers(packet, _ANY_ADDRESSES))
+    covering = {checksum.at for checksum in build.checksums() if _covers_payload(checksum)}
     return next((place.name for place in build.places() if place.at in covering and place.size == 2), "")
 
 
 def added_bytes(packet: Packet) -> int:
     """Return by how many bytes `expect` makes frames longer than they were sent; 0 without it."""
-    sent = sent_layers(packet, _ANY_ADDRESSES, {})
-    return _Build(arriving_layers(sent, packet, None), None, _Build(sent, None)).longer
+    sent = sent_layers(packet, _ANY_ADDRESSES)
+    return _Build(arriving_layers(sent, packet, None), _Build(sent)).longer
 
 
 def check_varying_fields(packet: Packet, size: FrameSize) -> None:
     """Raise UsageError if more varies in frames of this size than sources can write, or sinks compare."""
     from netbench.packets.flow_values import check_layout  # noqa: PLC0415 - loads numpy
 
-    sent = sent_layers(packet, _ANY_ADDRESSES, {})
-    build = _Build(sent, size)
-    for made in (build, _Build(arriving_layers(sent, packet, None), size, build)):
-        check_layout(made.template(packet, sent, 1))
-
-
-_ANY_ADDRESSES = Addresses(
-    "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.2", "198.19.0.2", "2001:2::2", "2001:2::3"
-)
-
-
-class _Placed(NamedTuple):
-    """A layer of a packet of scapy: its identity, the byte at which it begins, and its own bytes."""
-
-    layer: Any
-    name: str
-    occurrence: int
-    at: int
-    size: int
+    sent = sent_layers(packet, _ANY_ADDRESSES)
+    sent_build = _Build(sent)
+    for build in (sent_build, _Build(arriving_layers(sent, packet, None), sent_build)):
+        check_layout(build.template(packet, sent, size, 1))
 
 
 class _Build:
-    """One packet of scapy, for frames of every size of a trial."""
+    """The headers of a packet, built by scapy, for frames of any size."""
 
-    def __init__(self, layers: Layers, frame_size: FrameSize | None, sent: "_Build | None" = None) -> None:
+    def __init__(self, layers: Layers, sent: "_Build | None" = None) -> None:
         """`sent` is the packet of which this one is what arrives: both have the same payload."""
-        self._layers, self._frame_size = layers, frame_size
-        self._packet = _scapy_packet(layers)
-        self._placed = list(_placed(self._packet, layers))
+        self._layers = layers
+        self._placed = list(placed_layers(scapy_packet(layers), layers))
         last = self._placed[-1]
         self.payload_at = last.at + last.size
         self.longer = self.payload_at - sent.payload_at if sent else 0
-        needs_complement = any(stop == _ALL_BYTES for checksum in self.checksums() for _, stop in checksum.covers)
-        if sent:
-            needs_complement = sent.complement_at is not None
-        self.complement_at: int | None = self.payload_at + PAYLOAD_BYTES if needs_complement else None
-        self.header_bytes = self.payload_at + PAYLOAD_BYTES + (COMPLEMENT_BYTES if needs_complement else 0)
+        has_complement = sent.complement_at is not None if sent else any(map(_covers_payload, self.checksums()))
+        self.complement_at: int | None = self.payload_at + PAYLOAD_BYTES if has_complement else None
+        self.header_bytes = self.payload_at + PAYLOAD_BYTES + (COMPLEMENT_BYTES if has_complement else 0)
         if self.header_bytes > MOST_HEADER_BYTES:
             raise UsageError(f"its headers take {self.header_bytes} bytes of a frame: at most {MOST_HEADER_BYTES}")
 
-    def template(self, packet: Packet, sent: Layers, seed: int) -> FrameTemplate:
+    def template(self, packet: Packet, sent: Layers, frame_size: FrameSize, seed: int) -> FrameTemplate:
         """Return the frames of all sizes and what varies in them; `sent` are the layers that `vary` refers to."""
-        assert self._frame_size is not None
-        frames = {size: self._frame(size) for size in self._frame_size.sizes}
-        varying = tuple(self._varying(packet, sent, seed))
+        varying = self.varying(packet, sent, seed)
+        of_first_flow = scapy_packet(self._first_flow(packet, sent, varying))
         halves = [(place.at, place.at + place.size) for field in varying if (place := field.place) is not None]
         return FrameTemplate(
-            frames=self._first_flow(frames, packet, sent, varying),
+            frames={size: self._frame(of_first_flow, size) for size in frame_size.sizes},
             payload_at=self.payload_at,
             flows=packet.flows,
             complement_at=self.complement_at,
@@ -190,22 +170,23 @@ class _Build:
         """Yield the bytes at which pktgen's header begins if a UUT removes all headers around an inner frame."""
         outer = ""
         for placed in self._placed:
-            if placed.name == "Ether" and outer:
+            name = placed.ref.layer
+            if name == "Ether" and outer:
                 yield self.payload_at - placed.at
-            elif placed.name in _IP_LAYERS and outer not in ("", "Ether", *_TAGS):
+            elif name in IP_LAYERS and outer not in ("", "Ether", *TAGS):
                 yield self.payload_at - placed.at + _ETHERNET_BYTES
-            outer = placed.name
+            outer = name
 
     def checksums(self) -> Iterator[Checksum]:
         """Yield all checksums of the frame that are not switched off."""
         addresses: tuple[tuple[int, int], ...] = ()
         for placed in self._placed:
             layer, at = placed.layer, placed.at
-            if placed.name in _IP_LAYERS:
-                start, stop = _ADDRESSES[placed.name]
+            if placed.ref.layer in _ADDRESSES:
+                start, stop = _ADDRESSES[placed.ref.layer]
                 addresses = ((at + start, at + stop),)
             everything = (at, _ALL_BYTES)
-            match placed.name:
+            match placed.ref.layer:
                 case "IP":
                     yield Checksum(at + 10, ((at, at + placed.size),))
                 case "UDP" if layer.chksum != 0:
@@ -222,21 +203,57 @@ class _Build:
     def places(self) -> Iterator[FieldPlace]:
         """Yield the places of all fields, in their order; those longer than 16 bytes in parts."""
         for placed in self._placed:
-            prefix = str(FieldRef(placed.name, "", placed.occurrence))
-            for name, first_bit, bits in _field_bits(placed.layer):
-                yield from _field_places(f"{prefix}{name}", 8 * placed.at + first_bit, bits)
+            yield from field_places(placed)
 
-    def written(self) -> Iterator[tuple[FieldPlace, object]]:
-        """Yield the places of the fields that the layers have, with their values."""
-        by_name: dict[str, list[FieldPlace]] = {}
-        for place in self.places():
-            by_name.setdefault(place.name, []).append(place)
-        for placed, layer in zip(self._placed, self._layers, strict=True):
-            for name, value in layer.fields:
-                for place in by_name.get(str(FieldRef(placed.name, name, placed.occurrence)), ()):
-                    yield place, value
+    def free_places(self) -> list[FieldPlace]:
+        """Return the places of the fields that may have any value."""
+        free = {
+            str(placed.ref._replace(field=name))
+            for placed, layer in zip(self._placed, self._layers, strict=True)
+            for name, value in layer.fields
+            if value is ANY
+        }
+        return [place for place in self.places() if place.name in free]
 
-    def _frame(self, size: int) -> bytes:
+    def varying(self, packet: Packet, sent: Layers, seed: int) -> tuple[VaryingPlace, ...]:
+        """Return the varying fields of a packet; those whose layer and value are not as sent have no place here."""
+        return tuple(
+            VaryingPlace(
+                str(field.ref),
+                self._place_as_sent(field.ref, sent),
+                field.values,
+                packet.frames_per_value(number),
+                LAYERS[field.ref.layer].fields[field.ref.field].kind,
+                field_seed(seed, number),
+            )
+            for number, field in enumerate(packet.vary)
+        )
+
+    def _place_as_sent(self, ref: FieldRef, sent: Layers) -> FieldPlace | None:
+        """Return the place of a field of the sent packet, under its name there; None if it was removed or changed."""
+        index, ids = ref.index_in(sent), layer_ids(self._layers)
+        if (layer_id := layer_ids(sent)[index]) not in ids:
+            return None
+        here = ids.index(layer_id)
+        if self._layers[here].value(ref.field) != sent[index].value(ref.field):
+            return None
+        places = field_places(self._placed[here]._replace(ref=ref))
+        return next((place for place in places if place.name == str(ref)), None)
+
+    def _first_flow(self, packet: Packet, sent: Layers, varying: Sequence[VaryingPlace]) -> Layers:
+        """Return the layers with the values of flow 0 in the fields that vary."""
+        from netbench.packets.flow_values import values_of  # noqa: PLC0415 - loads numpy
+
+        ids, layers = layer_ids(sent), dict(zip(layer_ids(self._layers), self._layers, strict=True))
+        for (ref, values), place in zip(((field.ref, field.values) for field in packet.vary), varying, strict=True):
+            if place.place is not None:
+                layer_id, field = ids[ref.index_in(sent)], LAYERS[ref.layer].fields[ref.field]
+                value = value_text(field, high_bits(values) | int(values_of(values, place.seed)[0]))
+                layers[layer_id] = layers[layer_id].with_fields(**{ref.field: value})
+        return tuple(layers.values())
+
+    def _frame(self, packet: Any, size: int) -> bytes:  # noqa: ANN401 - scapy has no types
+        """Return the frame for a sent frame of this size in bytes with FCS; `packet` has its headers."""
         room = size - FCS_BYTES + self.longer
         if room < self.header_bytes:
             least = max(MIN_FRAME_SIZE, self.header_bytes - self.longer + FCS_BYTES)
@@ -244,52 +261,7 @@ class _Build:
         payload = PKTGEN_MAGIC.to_bytes(4, "big").ljust(PAYLOAD_BYTES, b"\0")
         if self.complement_at is not None:
             payload += b"\xff\xff"
-        return bytes(self._packet / _raw(payload.ljust(room - self.payload_at, b"\0")))
-
-    def _varying(self, packet: Packet, sent: Layers, seed: int) -> Iterator[VaryingPlace]:
-        """Yield the varying fields: in a packet behind a UUT, those whose layer and value are as sent."""
-        ids = layer_ids(sent)
-        here = dict(zip(layer_ids(self._layers), zip(self._placed, self._layers, strict=True), strict=True))
-        for number, field in enumerate(packet.vary):
-            ref = field.ref
-            index = _index(sent, ref)
-            placed, layer = here.get(ids[index], (None, None))
-            place = None
-            if placed is not None and layer is not None:
-                same = dict(layer.fields).get(ref.field) == dict(sent[index].fields).get(ref.field)
-                bits = {name: (first, size) for name, first, size in _field_bits(placed.layer)}
-                if same and ref.field in bits:
-                    first, size = bits[ref.field]
-                    (place,) = _field_places(str(ref), 8 * placed.at + first, size)
-            yield VaryingPlace(
-                str(ref),
-                place,
-                field.values,
-                packet.frames_per_value(number),
-                _kind(ref),
-                field_seed(seed, number),
-            )
-
-    def _first_flow(
-        self, frames: Mapping[int, bytes], packet: Packet, sent: Layers, varying: Sequence[VaryingPlace]
-    ) -> dict[int, bytes]:
-        """Return the frames with the values of flow 0 in the fields that vary."""
-        from netbench.packets.flow_values import values_of  # noqa: PLC0415 - loads numpy
-
-        present = [(field.ref, one) for field, one in zip(packet.vary, varying, strict=True) if one.place is not None]
-        if not present:
-            return dict(frames)
-        usual = self._packet
-        self._packet = _scapy_packet(self._layers)
-        ids = layer_ids(sent)
-        here = dict(zip(layer_ids(self._layers), _placed(self._packet, self._layers), strict=True))
-        for ref, one in present:
-            value = _high_bits(one.values) | int(values_of(one.values, one.seed)[0])
-            _set_number(here[ids[_index(sent, ref)]].layer, ref.field, value)
-        try:
-            return {size: self._frame(size) for size in frames}
-        finally:
-            self._packet = usual
+        return bytes(packet / scapy_classes()["Raw"](payload.ljust(room - self.payload_at, b"\0")))
 
 
 def field_seed(seed: int, number: int) -> int:
@@ -297,118 +269,9 @@ def field_seed(seed: int, number: int) -> int:
     return (seed + _NEXT_SEED * number) % 2**32
 
 
-def _high_bits(values: Values) -> int:
-    """Return the bits of all values of a field above the low 64, in which they do not differ."""
-    match values:
-        case SteppedValues(first=one) | RandomValues(least=one):
-            return one >> 64 << 64
-        case ListedValues(values=(one, *_)):
-            return one >> 64 << 64
-    return 0
-
-
-def _index(layers: Layers, ref: FieldRef) -> int:
-    """Return the index of the layer that a field belongs to."""
-    found = [number for number, layer in enumerate(layers) if layer.name == ref.layer]
-    return found[ref.occurrence - 1]
-
-
-def _kind(ref: FieldRef) -> str:
-    if ref.field in ("src", "dst"):
-        return {"Ether": "MAC", "IP": "IPv4", "IPv6": "IPv6"}.get(ref.layer, "number")
-    return "number"
+def _covers_payload(checksum: Checksum) -> bool:
+    return any(stop == _ALL_BYTES for _, stop in checksum.covers)
 
 
 def _overlap(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> bool:
     return any(start < stop_2 and start_2 < stop for start, stop in some for start_2, stop_2 in others)
-
-
-def _set_number(layer: Any, field: str, value: int) -> None:  # noqa: ANN401 - scapy has no types
-    """Set a field of scapy's to a number, also an address."""
-    import ipaddress  # noqa: PLC0415 - slow to load
-
-    match layer.name, field:
-        case "Ethernet", "src" | "dst":
-            text = value.to_bytes(6, "big").hex(":")
-        case "IP", "src" | "dst":
-            text = str(ipaddress.IPv4Address(value))
-        case "IPv6", "src" | "dst":
-            text = str(ipaddress.IPv6Address(value))
-        case _:
-            layer.setfieldval(field, value)
-            return
-    layer.setfieldval(field, text)
-
-
-def _field_places(name: str, first_bit: int, bits: int) -> Iterator[FieldPlace]:
-    """Yield the place of a field; a longer one than 16 bytes in parts."""
-    while bits > 0:
-        at, within = divmod(first_bit, 8)
-        part = min(bits, 8 * _LONGEST_FIELD - within)
-        size = (within + part + 7) // 8
-        yield FieldPlace(name, at, size, ((1 << part) - 1) << (8 * size - within - part))
-        first_bit, bits = first_bit + part, bits - part
-
-
-def _field_bits(layer: Any) -> Iterator[tuple[str, int, int]]:  # noqa: ANN401 - scapy has no types
-    """Yield the fields of a layer of scapy: name, first bit in the layer, and number of bits; those present only."""
-    built: Any = b""
-    for field in layer.fields_desc:
-        before = _bits(built)
-        built = field.addfield(layer, built, layer.getfieldval(field.name))
-        if _bits(built) > before:
-            yield field.name, before, _bits(built) - before
-
-
-def _bits(built: Any) -> int:  # noqa: ANN401 - scapy's bit fields pass on (bytes, bits of the next byte, its value)
-    if isinstance(built, tuple):
-        return 8 * len(built[0]) + int(built[1])
-    return 8 * len(built)
-
-
-def _placed(packet: Any, layers: Layers) -> Iterator[_Placed]:  # noqa: ANN401 - scapy has no types
-    """Yield the layers of a packet of scapy, with their places."""
-    at, seen = 0, dict.fromkeys((layer.name for layer in layers), 0)
-    layer = packet
-    for described in layers:
-        seen[described.name] += 1
-        size = len(layer) - len(layer.payload)
-        yield _Placed(layer, described.name, seen[described.name], at, size)
-        at, layer = at + size, layer.payload
-
-
-def _scapy_packet(layers: Layers) -> Any:  # noqa: ANN401 - scapy has no types
-    """Return scapy's packet of these layers; fields with any value have scapy's default."""
-    classes = scapy_classes()
-    packet: Any = None
-    for layer in layers:
-        fields = {name: _scapy_value(value) for name, value in layer.fields if value is not ANY}
-        built = classes[layer.name](**fields)
-        packet = built if packet is None else packet / built
-    return packet
-
-
-def _scapy_value(value: object) -> object:
-    """Return a value of the notation as scapy's: lists instead of tuples at the outside."""
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _raw(payload: bytes) -> Any:  # noqa: ANN401 - scapy has no types
-    return scapy_classes()["Raw"](payload)
-
-
-@lru_cache(maxsize=1)
-def scapy_classes() -> Mapping[str, Any]:
-    """Return scapy's classes of all layers by name. The first call takes a moment: make it before a trial starts."""
-    logging.getLogger("scapy").setLevel(logging.ERROR)
-    from scapy.contrib import geneve, gtp, mpls  # noqa: PLC0415 - only the controller has scapy
-    from scapy.layers import inet, inet6, l2, vxlan  # noqa: PLC0415
-    from scapy.packet import Packet as ScapyPacket  # noqa: PLC0415
-    from scapy.packet import Raw  # noqa: PLC0415
-
-    found: dict[str, Any] = {"Raw": Raw}
-    for module in (l2, inet, inet6, vxlan, mpls, geneve, gtp):
-        for name, value in vars(module).items():
-            if isinstance(value, type) and issubclass(value, ScapyPacket) and value.__module__ == module.__name__:
-                found.setdefault(name, value)
-    return found

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netbench.model.packet import ANY, AnyValue, FieldRef, FieldValue, Layers, LayersChange, Packet
+from netbench.model.packet import ANY, IP_LAYERS, AnyValue, FieldRef, FieldValue, Layers, LayersChange, Packet
 from netbench.model.traffic import Traffic
 
 _VXLAN_FLAGS = 0x08  # the VNI is valid (RFC 7348, section 5)
@@ -60,20 +60,20 @@ def layer_ids(layers: Layers) -> list[LayerId]:
     return ids
 
 
-def sent_layers(packet: Packet, addresses: Addresses, own_fields: Mapping[FieldRef, FieldValue | AnyValue]) -> Layers:
+def sent_layers(
+    packet: Packet, addresses: Addresses, own_fields: Mapping[FieldRef, FieldValue | AnyValue] | None = None
+) -> Layers:
     """Return the layers that are sent, with the fields that netbench sets where the description has none.
 
-    `own_fields` are those that the source sets itself.
-
-    These are addresses and, as in pktgen, the discard port and no checksum for UDP over IPv4 (RFC 768). UDP over IPv6
-    has a checksum (RFC 8200, section 8.1). VXLAN is that of RFC 7348, not GPE as scapy's with Ethernet inside, which
-    kernels drop. The label stack of MPLS ends at its last label (RFC 3032).
+    These are addresses, `own_fields` (as in Source.own_fields) and, as in pktgen, the discard port and no checksum for
+    UDP over IPv4 (RFC 768). UDP over IPv6 has a checksum (RFC 8200, section 8.1). VXLAN is that of RFC 7348, not GPE as
+    scapy's with Ethernet inside, which kernels drop. The label stack of MPLS ends at its last label (RFC 3032).
     """
     layers = []
     for number, layer in enumerate(packet.layers):
         inner = packet.layers[number + 1 :]
         defaults: dict[str, FieldValue | AnyValue] = {**addresses.of_layer(layer.name)}
-        defaults |= {ref.field: value for ref, value in own_fields.items() if ref.layer == layer.name}
+        defaults |= {ref.field: value for ref, value in (own_fields or {}).items() if ref.layer == layer.name}
         if layer.name == "UDP":
             if _ip_around(packet.layers, number) == "IP":
                 defaults["chksum"] = 0
@@ -108,16 +108,12 @@ def arriving_layers(sent: Layers, packet: Packet, at_uut: LayersChange | None) -
 
 def _without_changed(forwarded: Layers, sent: Layers, packet: Packet) -> Layers:
     """Return the layers behind a UUT, with any value in the fields that vary and that it changes."""
-    before, varies = dict(zip(layer_ids(sent), sent, strict=True)), {field.ref for field in packet.vary}
-    seen: Counter[str] = Counter()
-    names = {}
-    for name, layer in before.items():
-        seen[layer.name] += 1
-        names[name] = {ref.field for ref in varies if (ref.layer, ref.occurrence) == (layer.name, seen[layer.name])}
+    ids, varies = layer_ids(sent), {field.ref for field in packet.vary}
+    names = {name: {ref.field for ref in varies if ids[ref.index_in(sent)] == name} for name in ids}
+    before = dict(zip(ids, sent, strict=True))
     found = []
     for name, layer in zip(layer_ids(forwarded), forwarded, strict=True):
-        old = dict(before[name].fields) if name in before else {}
-        changed = {field for field in names.get(name, ()) if dict(layer.fields).get(field) != old.get(field)}
+        changed = {field for field in names.get(name, ()) if layer.value(field) != before[name].value(field)}
         found.append(layer.with_fields(**dict.fromkeys(changed, ANY)))
     return tuple(found)
 
@@ -139,4 +135,4 @@ def _of_new_layer(layers: Layers, number: int) -> dict[str, FieldValue | AnyValu
 
 def _ip_around(layers: Layers, number: int) -> str:
     """Return the name of the IP header around a layer; empty if there is none."""
-    return next((outer.name for outer in reversed(layers[:number]) if outer.name in ("IP", "IPv6")), "")
+    return next((outer.name for outer in reversed(layers[:number]) if outer.name in IP_LAYERS), "")

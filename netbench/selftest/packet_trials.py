@@ -14,8 +14,9 @@ from netbench.model.packet_description import shipped_packets
 from netbench.model.selftest_record import SelftestCheck
 from netbench.model.traffic import PKTGEN_MAGIC
 from netbench.model.trial import TrialResult
-from netbench.packets.build import field_seed, scapy_classes, smallest_frame
+from netbench.packets.build import field_seed, smallest_frame
 from netbench.packets.flow_values import values_of
+from netbench.packets.scapy_layers import scapy_classes
 from netbench.selftest.recount import capture_of
 from netbench.selftest.trials import Tester, complaints
 from netbench.statistics.totals import summed

@@ -32,7 +32,7 @@ from netbench.model.packet_counts import MAX_GROUPS, PacketCounts
 from netbench.model.received import Received
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Stamps
-from netbench.packets.build import scapy_classes
+from netbench.packets.scapy_layers import scapy_classes
 from netbench.sinks.base import Incoming
 from netbench.sinks.bpf import BpfOptions, BpfSink
 from netbench.sinks.measuring_window import settled

@@ -27,8 +27,8 @@ from netbench.linux.requirements import Feature, ProbeError, Probes, attempt
 from netbench.model.packet import AnyValue, FieldRef, Layer, Packet, SteppedValues, VaryingField
 from netbench.model.paths import StreamPath
 from netbench.model.topology_specs import UutSpec
-from netbench.packets.build import scapy_classes
 from netbench.packets.headers import Addresses, sent_layers
+from netbench.packets.scapy_layers import scapy_classes
 from netbench.testbed.resolved import make_uut
 from netbench.uut.base import ActiveGuest, UnitUnderTest
 from netbench.uut.packet_support import PACKET_FEATURES

@@ -17,8 +17,9 @@ from netbench.model.packet import (
     VaryingField,
 )
 from netbench.model.traffic import PKTGEN_MAGIC, Traffic
-from netbench.packets.build import expected_headers, scapy_classes
+from netbench.packets.build import expected_headers
 from netbench.packets.flow_values import values_of
+from netbench.packets.scapy_layers import scapy_classes
 
 START_NS = 1_700_000_000_000_000_000
 _SOURCE, _SINK = "02:00:00:00:00:01", "02:00:00:00:00:02"

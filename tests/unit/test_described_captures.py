@@ -19,7 +19,7 @@ from netbench.model.frame_size import FrameSize
 from netbench.model.packet import Packet
 from netbench.model.packet_counts import ChangedField
 from netbench.model.traffic import Sent
-from netbench.packets.build import scapy_classes
+from netbench.packets.scapy_layers import scapy_classes
 from netbench.sinks import remote_capture_count
 from netbench.sinks.remote_capture_count import InCapture
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, cut, ethernet, pcap, pcapng

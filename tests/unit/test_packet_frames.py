@@ -27,9 +27,10 @@ from netbench.model.packet import (
     Values,
     VaryingField,
 )
-from netbench.packets.build import build_template, expected_headers, scapy_classes, smallest_frame
+from netbench.packets.build import build_template, expected_headers, smallest_frame
 from netbench.packets.flow_values import values_of
 from netbench.packets.headers import Addresses, sent_layers
+from netbench.packets.scapy_layers import scapy_classes
 from tests.unit.inputs import stream_traffic
 
 MAGIC = bytes.fromhex("be9be955")

@@ -11,7 +11,8 @@ from netbench.model.packet import Packet
 from netbench.model.packet_description import parse_packet
 from netbench.model.packet_layers import ALIASES, FIELD_ALIASES, FOREIGN_NAMES, LAYERS, header_bytes
 from netbench.model.packet_notation import parse_layers
-from netbench.packets.build import build_template, scapy_classes, smallest_frame
+from netbench.packets.build import build_template, smallest_frame
+from netbench.packets.scapy_layers import scapy_classes
 from tests.unit.inputs import stream_traffic
 
 # Fields of scapy's that are not in the header without others that netbench does not support, or never.
