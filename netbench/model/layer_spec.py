@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from netbench.model.packet import Layer
+
 Kind = Literal["number", "flags", "MAC", "IPv4", "IPv6", "bytes", "IPv6 list", "TCP options"]
 # `free` fields may vary from frame to frame; `fixed` ones have one value in all frames. `computed` ones are lengths and
 # checksums; `next` ones are the type of the following header, which is computed, too.
@@ -38,6 +40,11 @@ class FieldSpec:
         return self.use == "free" and self.bits > 0 and not self.allowed
 
     @property
+    def is_address(self) -> bool:
+        """Whether its values are addresses."""
+        return self.kind in _ADDRESS_BITS
+
+    @property
     def takes_list(self) -> bool:
         """Whether its value is a list."""
         return self.kind in ("IPv6 list", "TCP options")
@@ -46,6 +53,10 @@ class FieldSpec:
     def largest(self) -> int:
         """The largest possible number."""
         return (1 << self.bits) - 1 if self.most is None else self.most
+
+    def is_in(self, layer: Layer) -> bool:
+        """Return whether the field is in the header of this layer."""
+        return not self.needs or layer.value(self.needs) == 1
 
 
 @dataclass(frozen=True, slots=True)

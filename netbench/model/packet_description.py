@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from netbench.model.layer_order import check_expected
 from netbench.model.packet import Packet
 from netbench.model.packet_layers import ALIASES, FOREIGN_NAMES, LAYERS
-from netbench.model.packet_notation import check_expected, layers_text, parse_layers
+from netbench.model.packet_notation import layers_text, parse_layers
 from netbench.model.packet_values import DescriptionError
-from netbench.model.packet_variation import check_varying, parse_vary, written_vary
+from netbench.model.packet_variation import parse_vary, written_vary
 from netbench.model.shipped_packets import SHIPPED_PACKETS
 from netbench.model.suggestions import choices
 from netbench.model.trex_notation import is_trex_code, parse_trex
@@ -143,7 +144,6 @@ def _with_parts(packet: Packet, vary: object, expect: object) -> Packet:
         except DescriptionError as error:
             raise _titled("vary", error) from error
         packet = replace(packet, vary=fields, combined=combined)
-    check_varying(packet.vary)
     if expect is not None:
         if not isinstance(expect, str):
             raise DescriptionError("expect", f"{str(expect)[:40]!r} is not allowed: it must be text", ("expect",))

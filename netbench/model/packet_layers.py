@@ -5,9 +5,8 @@ Sizes and widths are those of IEEE 802.1Q, RFC 791, 8200, 768, 9293, 792, 4443, 
 3GPP TS 29.281.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from netbench.model.frame_template import COMPLEMENT_BYTES, MOST_HEADER_BYTES, PAYLOAD_BYTES
 from netbench.model.layer_spec import (
     MOST_VLAN,
     FieldSpec,
@@ -20,9 +19,8 @@ from netbench.model.layer_spec import (
     next_field,
     number_field,
 )
-from netbench.model.packet import AnyValue, FieldValue, Layer
+from netbench.model.packet import Layer
 
-LARGEST_HEADERS = MOST_HEADER_BYTES - PAYLOAD_BYTES - COMPLEMENT_BYTES  # bytes in front of pktgen's header
 _NO_FRAGMENT = "fragments are not supported"
 _ETHER_TYPES = {
     "Dot1Q": (0x8100, 0x88A8, 0x9100),
@@ -308,40 +306,3 @@ def layer_name(name: str) -> str:
 def field_name(layer: str, field: str) -> str:
     """Return the name of a field, for one of its names; any other text unchanged."""
     return FIELD_ALIASES.get((layer, field), field)
-
-
-def header_bytes(layers: Iterable[Layer]) -> int:
-    """Return the size of these headers with their options, in bytes."""
-    return sum(map(layer_bytes, layers))
-
-
-def layer_bytes(layer: Layer) -> int:
-    """Return the size of a header with its options, in bytes."""
-    values = dict(layer.fields)
-    size = spec_of(layer).size
-    if layer.name == "GRE":
-        return size + 4 * (values.get("key_present") == 1) + 4 * (values.get("seqnum_present") == 1)
-    if layer.name == "GTP_U_Header":
-        return size + 4 * (values.get("S") == 1)
-    if layer.name == "IPv6ExtHdrSegmentRouting":
-        return size + 16 * len(_items(values.get("addresses", ("::1",))))
-    if layer.name == "IPv6ExtHdrRouting":
-        return size + 16 * len(_items(values.get("addresses", ())))
-    if layer.name == "TCP":
-        return size + _padded(sum(map(_tcp_option_bytes, _items(values.get("options", ())))))
-    options = values.get("options", b"")
-    return size + (_padded(len(options)) if isinstance(options, bytes) else 0)
-
-
-def _items(value: FieldValue | AnyValue) -> tuple[FieldValue, ...]:
-    return value if isinstance(value, tuple) else ()
-
-
-def _tcp_option_bytes(option: FieldValue) -> int:
-    name = option[0] if isinstance(option, tuple) and option else option
-    return TCP_OPTIONS.get(str(name), 0)
-
-
-def _padded(size: int) -> int:
-    """Return the size of options in whole words of 4 bytes."""
-    return -(-size // 4) * 4

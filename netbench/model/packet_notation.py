@@ -8,18 +8,10 @@ import ast
 import warnings
 from collections.abc import Sequence
 
+from netbench.model.layer_order import check_layers
 from netbench.model.layer_spec import FieldSpec, LayerSpec
-from netbench.model.packet import ANY, IP_LAYERS, AnyValue, FieldRef, FieldValue, Layer, references
-from netbench.model.packet_layers import (
-    ALIASES,
-    FOREIGN_NAMES,
-    LARGEST_HEADERS,
-    LAYERS,
-    field_name,
-    header_bytes,
-    layer_name,
-    spec_of,
-)
+from netbench.model.packet import ANY, IP_LAYERS, AnyValue, FieldRef, FieldValue, Layer
+from netbench.model.packet_layers import ALIASES, FOREIGN_NAMES, LAYERS, field_name, layer_name
 from netbench.model.packet_remedies import any_remedy, dscp_remedy, several_values, written
 from netbench.model.packet_syntax import syntax_fault
 from netbench.model.packet_values import DescriptionError, checked_value
@@ -28,11 +20,9 @@ from netbench.model.suggestions import choices
 MAX_TEXT = 4096  # characters of a description
 _MAX_DEPTH = 40  # of brackets, or of literals
 _MOST_LAYERS = 32
-_MOST_OPTIONS = 40  # bytes: 15 words of header (RFC 791, section 3.1; RFC 9293, section 3.1) without the fixed 20 bytes
 _EXAMPLE = "write for example Ether()/IP()/UDP(dport=53)"
 _MOST_BITS = 128  # of a number: an IPv6 address
 _LITERALS = "write a number, text, bytes or a list of these"
-_ECHO = ("ICMP", "ICMPv6EchoRequest", "ICMPv6EchoReply")  # NAT64 makes one of another (RFC 7915)
 _WORDS: dict[type[ast.AST], str] = {
     ast.Call: "a call",
     ast.Attribute: "an attribute",
@@ -146,30 +136,38 @@ def layer_of(node: ast.expr, *, expected: bool = False, outer: Sequence[Layer] =
     spec = layer_spec(node.func.id)
     if node.args:
         raise DescriptionError(spec.name, f"a value without the name of its field; {_named_value(spec, node.args[0])}")
+    occurrence = 1 + sum(layer.name == spec.name for layer in outer)
     fields: dict[str, FieldValue | AnyValue] = {}
     for keyword in node.keywords:
-        if keyword.arg is None:
-            raise DescriptionError(spec.name, f"an unpacked mapping is no field; fields are {_names(spec)}")
-        if keyword.arg == "dscp" and spec.name in IP_LAYERS:
-            raise DescriptionError(f"{spec.name}.dscp", f"no such field; {dscp_remedy(spec.name, keyword.value)}")
-        field = field_spec(spec, keyword.arg)
-        title = f"{spec.name}.{field.name}"
+        field = _field_of(spec, keyword)
         if field.name in fields:
-            raise DescriptionError(title, "is given twice")
-        if expected and _is_any(keyword.value):
-            fields[field.name] = ANY
-            continue
-        if isinstance(keyword.value, ast.Name) and keyword.value.id.lower() == "any":
-            raise DescriptionError(title, f"{_word(keyword.value)} is no value; {any_remedy(expected=expected)}")
-        if field.varies and (values := several_values(field, keyword.value)):
-            ref = FieldRef(spec.name, field.name, 1 + sum(layer.name == spec.name for layer in outer))
-            raise DescriptionError(
-                title, f"{written(keyword.value)} is more than one value; write vary: {{{ref}: {values}}}"
-            )
-        if isinstance(keyword.value, ast.List | ast.Tuple) and not field.takes_list:
-            raise DescriptionError(title, f"{written(keyword.value)} is not allowed: one value")
-        fields[field.name] = checked_value(title, field, literal(title, keyword.value))
+            raise DescriptionError(f"{spec.name}.{field.name}", "is given twice")
+        ref = FieldRef(spec.name, field.name, occurrence)
+        fields[field.name] = _field_value(ref, field, keyword.value, expected=expected)
     return Layer(spec.name, tuple(fields.items()))
+
+
+def _field_of(spec: LayerSpec, keyword: ast.keyword) -> FieldSpec:
+    """Return the field that an argument of a layer names."""
+    if keyword.arg is None:
+        raise DescriptionError(spec.name, f"an unpacked mapping is no field; fields are {_names(spec)}")
+    if keyword.arg == "dscp" and spec.name in IP_LAYERS:
+        raise DescriptionError(f"{spec.name}.dscp", f"no such field; {dscp_remedy(spec.name, keyword.value)}")
+    return field_spec(spec, keyword.arg)
+
+
+def _field_value(ref: FieldRef, field: FieldSpec, node: ast.expr, *, expected: bool) -> FieldValue | AnyValue:
+    """Return the value of a field; `expected` ones may be `any`."""
+    title = f"{ref.layer}.{ref.field}"
+    if expected and _is_any(node):
+        return ANY
+    if isinstance(node, ast.Name) and node.id.lower() == "any":
+        raise DescriptionError(title, f"{_word(node)} is no value; {any_remedy(expected=expected)}")
+    if field.varies and (values := several_values(field, node)):
+        raise DescriptionError(title, f"{written(node)} is more than one value; write vary: {{{ref}: {values}}}")
+    if isinstance(node, ast.List | ast.Tuple) and not field.takes_list:
+        raise DescriptionError(title, f"{written(node)} is not allowed: one value")
+    return checked_value(title, field, literal(title, node))
 
 
 def _named_value(spec: LayerSpec, node: ast.expr) -> str:
@@ -221,77 +219,6 @@ def literal(title: str, node: ast.expr, depth: int = 0) -> FieldValue:
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return tuple(literal(title, item, depth + 1) for item in items)
     raise DescriptionError(title, f"{_word(node)} is no value; {_LITERALS}")
-
-
-def check_layers(layers: Sequence[Layer]) -> None:
-    """Raise DescriptionError if these layers do not make a packet that can carry pktgen's header."""
-    if not layers or layers[0].name != "Ether":
-        first = layers[0].name if layers else "packet"
-        raise DescriptionError(first, "is not the first layer of a frame; begin with Ether()")
-    for ref, layer, following in zip(references(layers), layers, [*layers[1:], None], strict=True):
-        _check_next(ref, layer, following)
-        _check_dependent(ref, layer)
-    if (size := header_bytes(layers)) > LARGEST_HEADERS:
-        raise DescriptionError(
-            layers[-1].name,
-            f"ends {size} bytes behind the beginning of the frame: at most {LARGEST_HEADERS} are possible",
-        )
-    if not spec_of(layers[-1]).carries:
-        ending = [spec.name for spec in LAYERS.values() if spec.carries]
-        raise DescriptionError(
-            layers[-1].name, f"cannot be the last layer: pktgen's header follows one of {', '.join(ending)}"
-        )
-
-
-def check_expected(expected: Sequence[Layer], sent: Sequence[Layer]) -> None:
-    """Raise DescriptionError if the last header at the sink is another one than in the packet as sent.
-
-    UUTs add and remove headers outside of it. pktgen's header, by which frames are counted, follows it.
-    """
-    last, before = expected[-1].name, sent[-1].name
-    if last != before and not (last in _ECHO and before in _ECHO):
-        raise DescriptionError(last, f"is the last layer, but that of the packet is {before}; end with {before}()")
-
-
-def _check_next(ref: FieldRef, layer: Layer, following: Layer | None) -> None:
-    """Check the successor of a layer, and fields that announce it."""
-    spec, values = spec_of(layer), dict(layer.fields)
-    if following is not None and following.name not in spec.types:
-        possible = f"possible are {', '.join(spec.types)}" if spec.types else "it is the last layer"
-        raise DescriptionError(following.name, f"cannot follow {layer.name}; {possible}")
-    if layer.name == "MPLS" and following is not None and values.get("s") == int(following.name == "MPLS"):
-        is_last = following.name != "MPLS"
-        fault = (
-            "0, but this label is the bottom of the stack (1)"
-            if is_last
-            else "1, but another label follows this one (0)"
-        )
-        raise DescriptionError(str(ref._replace(field="s")), f"{fault}; leave it out")
-    for field in spec.fields.values():
-        value = values.get(field.name)
-        if field.use == "next" and isinstance(value, int) and following is not None:
-            types = spec.types[following.name]
-            if types and value not in types:
-                usual = " or ".join(map(hex, types))
-                title = str(ref._replace(field=field.name))
-                raise DescriptionError(title, f"{value:#x} does not announce {following.name}, {usual}; leave it out")
-
-
-def _check_dependent(ref: FieldRef, layer: Layer) -> None:
-    """Check fields that need other fields of their layer."""
-    spec, values = spec_of(layer), dict(layer.fields)
-    for name, value in layer.fields:
-        title, field = str(ref._replace(field=name)), spec.fields[name]
-        if field.needs and values.get(field.needs) != 1:
-            raise DescriptionError(title, f"is not in the header without {field.needs}=1; write that, too")
-        more_fragments = "MF" in value if isinstance(value, str) else value in (1, 3, 5, 7)
-        if (layer.name, name) == ("IP", "flags") and more_fragments:
-            raise DescriptionError(title, f"{value!r} is not allowed: fragments are not supported")
-    size = header_bytes([layer]) - spec.size
-    if layer.name in ("IP", "TCP") and size > _MOST_OPTIONS:
-        raise DescriptionError(
-            str(ref._replace(field="options")), f"{size} bytes: at most {_MOST_OPTIONS} are possible"
-        )
 
 
 def _is_any(node: ast.expr) -> bool:

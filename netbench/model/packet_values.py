@@ -60,11 +60,11 @@ def number_value(title: str, field: FieldSpec, value: object) -> int:
     """Return a number that a field can have; DescriptionError otherwise."""
     if type(value) is not int:
         raise DescriptionError(title, f"{value!r} is not allowed: a number, 0 to {field.largest}")
+    reason = f"; {field.reason}" if field.reason else ""
     if field.allowed and value not in field.allowed:
         only = " or ".join(map(str, field.allowed))
-        raise DescriptionError(title, f"{value} is not allowed: {only}{f'; {field.reason}' if field.reason else ''}")
+        raise DescriptionError(title, f"{value} is not allowed: {only}{reason}")
     if not 0 <= value <= field.largest:
-        reason = f"; {field.reason}" if field.reason else ""
         raise DescriptionError(title, f"{value} is not allowed: 0 to {field.largest}{reason}")
     return value
 
@@ -104,7 +104,7 @@ def written_range(field: FieldSpec, text: str) -> str:
     if len(ends) != 2:
         return ""
     try:
-        numbers = [address_number(field.kind, end) if field.kind in _EXAMPLES else int(end) for end in ends]
+        numbers = [address_number(field.kind, end) if field.is_address else int(end) for end in ends]
     except ValueError:
         return ""
     return "-".join(ends) if max(numbers) <= field.largest else ""
@@ -118,7 +118,7 @@ def example_range(field: FieldSpec, address: object = "") -> str:
             return network if network_hosts(field.kind, network) else "-".join(_EXAMPLES[field.kind])
         except ValueError:
             pass
-    if field.kind in _EXAMPLES:
+    if field.is_address:
         return "-".join(_EXAMPLES[field.kind])
     return f"{1024 if field.bits == 16 else 0}-{field.largest}"
 

@@ -115,7 +115,7 @@ def _constant_reason(field: FieldSpec, layer: Layer, inside: Sequence[Layer]) ->
         return "it is the type of the following header"
     if not field.varies:
         return "it has one value in all frames of a stream"
-    if field.needs and dict(layer.fields).get(field.needs) != 1:
+    if not field.is_in(layer):
         return f"it is not in the header without {field.needs}=1"
     following = inside[0].name if inside else ""
     if (layer.name, field.name) == ("UDP", "dport") and following:
@@ -169,7 +169,7 @@ def _stepped(title: str, field: FieldSpec, written: Mapping[str, object]) -> Ste
         if most < count <= MAX_FLOWS:
             last = first + step * (count - 1)
             limit = value_text(field, field.largest if step > 0 else 0)
-            beyond = f"beyond {limit}" if field.kind in ("MAC", "IPv4", "IPv6") else f"{last}, beyond {limit}"
+            beyond = f"beyond {limit}" if field.is_address else f"{last}, beyond {limit}"
             raise DescriptionError(title, f"its last value would be {beyond}; write count: {most} or less", ("count",))
     return stepped_values(title, field, first, step, count)
 
@@ -251,14 +251,14 @@ def _count(title: str, written: Mapping[str, object]) -> int | None:
 
 def number_of(title: str, field: FieldSpec, value: object) -> int:
     """Return a value of a field as users write it as a number; DescriptionError if the field cannot have it."""
-    if field.kind in ("MAC", "IPv4", "IPv6"):
+    if field.is_address:
         return address_value(title, field, value)
     return number_value(title, field, value)
 
 
 def value_text(field: FieldSpec, value: int) -> int | str:
     """Return a value of a field as users write it."""
-    return address_text(field.kind, value) if field.kind in ("MAC", "IPv4", "IPv6") else value
+    return address_text(field.kind, value) if field.is_address else value
 
 
 def written_vary(packet: Packet) -> dict[str, object]:

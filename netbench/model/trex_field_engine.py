@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from netbench.model.header_sizes import layer_bytes
 from netbench.model.layer_spec import FieldSpec
 from netbench.model.packet import (
     MAX_FLOWS,
@@ -16,7 +17,7 @@ from netbench.model.packet import (
     VaryingField,
     references,
 )
-from netbench.model.packet_layers import LAYERS, layer_bytes, layer_name, spec_of
+from netbench.model.packet_layers import LAYERS, layer_name, spec_of
 from netbench.model.packet_values import DescriptionError, address_number
 from netbench.model.packet_variation import listed_values, random_values, stepped_values, value_text, variable
 from netbench.model.suggestions import choices
@@ -206,7 +207,7 @@ class FieldEngineReader:
         """Return the value of a field in the packet; where it has none, of the networks for benchmarks."""
         layer = self.layers[place.ref.index_in(self.layers)]
         value = layer.value(place.ref.field, _ADDRESSES.get(place.field.kind, 0))
-        if isinstance(value, str) and place.field.kind in ("MAC", "IPv4", "IPv6"):
+        if isinstance(value, str) and place.field.is_address:
             return address_number(place.field.kind, value)
         return value if isinstance(value, int) else 0
 
@@ -249,9 +250,9 @@ def _places(layers: Sequence[Layer]) -> Iterator[_Place]:
     """Yield the fields of fixed width with their bits from the beginning of the frame."""
     begin = 0
     for layer, ref in zip(layers, references(layers), strict=True):
-        at, values = begin, dict(layer.fields)
+        at = begin
         for field in spec_of(layer).fields.values():
-            if field.bits and (not field.needs or values.get(field.needs) == 1):
+            if field.bits and field.is_in(layer):
                 yield _Place(ref._replace(field=field.name), field, at, at + field.bits)
                 at += field.bits
         begin += 8 * layer_bytes(layer)

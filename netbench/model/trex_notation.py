@@ -10,8 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from netbench.model.layer_order import check_layers
 from netbench.model.packet import Layer, Packet, VaryingField, references
-from netbench.model.packet_notation import check_layers, layer_of
+from netbench.model.packet_notation import layer_of
 from netbench.model.packet_values import DescriptionError
 from netbench.model.packet_variation import check_varying, listed_values, number_of, variable
 from netbench.model.trex_code import BUILDER, Bound, FieldEngine, is_payload, operands, packet_code, with_literals

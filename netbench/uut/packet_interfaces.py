@@ -17,8 +17,8 @@ from netbench.linux.changes import (
     of_nic,
 )
 from netbench.model.frame_size import USUAL_MTU
+from netbench.model.header_sizes import header_bytes
 from netbench.model.packet import FieldRef, Packet
-from netbench.model.packet_layers import header_bytes
 from netbench.model.packet_options import NO_CHANGES, Encapsulation, PacketOptions
 from netbench.model.paths import PREFIX, Nic, StreamPath, each_nic_once
 from netbench.model.traffic import PREFIX_LENGTH

@@ -7,8 +7,8 @@ from netbench.hosts.base import exists, fault_in
 from netbench.linux.changes import AddBridge, AddRule, AddTable, AddTunnel, AddVlanInterface
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import IN_NETNS, ON_VETH, Feature, Probes
+from netbench.model.header_sizes import header_bytes
 from netbench.model.packet import FieldRef, Layer, Layers, Packet
-from netbench.model.packet_layers import header_bytes
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.uut.packet_headers import (
     PLAIN,

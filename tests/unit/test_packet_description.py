@@ -12,6 +12,7 @@ from netbench.config.loading import load_profile
 from netbench.config.plugins import profile_kinds
 from netbench.errors import UsageError
 from netbench.model.documents import plain
+from netbench.model.header_sizes import header_bytes
 from netbench.model.packet import (
     ANY,
     FieldRef,
@@ -23,7 +24,7 @@ from netbench.model.packet import (
     VaryingField,
 )
 from netbench.model.packet_description import parse_packet, parse_packets, shipped_packets, written_packet
-from netbench.model.packet_layers import LAYERS, header_bytes
+from netbench.model.packet_layers import LAYERS
 from netbench.model.packet_notation import layers_text, parse_layers
 from netbench.model.packet_values import DescriptionError
 from netbench.model.profile import Profile

@@ -7,9 +7,10 @@ import pytest
 from scapy.layers.l2 import Ether
 
 from netbench.model.frame_size import IMIX_V6, FrameSize
+from netbench.model.header_sizes import header_bytes
 from netbench.model.packet import Packet
 from netbench.model.packet_description import parse_packet
-from netbench.model.packet_layers import ALIASES, FIELD_ALIASES, FOREIGN_NAMES, LAYERS, header_bytes
+from netbench.model.packet_layers import ALIASES, FIELD_ALIASES, FOREIGN_NAMES, LAYERS
 from netbench.model.packet_notation import parse_layers
 from netbench.packets.build import build_template, smallest_frame
 from netbench.packets.scapy_layers import scapy_classes
