@@ -68,11 +68,11 @@ def check_varying(fields: Sequence[VaryingField]) -> None:
 
 
 def _varying_field(name: str, values: object, layers: Sequence[Layer]) -> VaryingField:
-    ref, field = variable(name, layers)
+    ref, field = variable_field(name, layers)
     return VaryingField(ref, _values(str(ref), field, values))
 
 
-def variable(name: str, layers: Sequence[Layer]) -> tuple[FieldRef, FieldSpec]:
+def variable_field(name: str, layers: Sequence[Layer]) -> tuple[FieldRef, FieldSpec]:
     """Return the field `Layer.field` or `Layer:2.field` of these layers; DescriptionError if it cannot vary there."""
     match = _REFERENCE.fullmatch(name)
     if not match:

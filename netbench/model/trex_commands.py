@@ -8,7 +8,7 @@ from netbench.model.packet import FieldValue
 from netbench.model.packet_notation import literal
 from netbench.model.packet_values import DescriptionError, address_number
 from netbench.model.suggestions import choices
-from netbench.model.trex_code import Bound, FieldEngine, call_arguments, called, resolved, with_literals
+from netbench.model.trex_expressions import Bound, FieldEngine, call_arguments, called, resolved, with_literals
 
 TRIM = "STLVmTrimPktSize"
 _VARIABLE = (
@@ -72,12 +72,14 @@ _METHODS = {
     "trim": (TRIM, ("fv_name",)),
     "set_cached": ("", ("cache_size",)),
 }
+# Arguments of methods that have another name in the command.
+_RENAMED = {("repeatable_random_var", "fv_name"): "name", ("write_mask", "add_val"): "add_value"}
 FIXES = ("STLVmFixIpv4", "STLVmFixChecksumHw", "STLVmFixIcmpv6")
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """Reads the arguments of one command."""
+class Arguments:
+    """The arguments of one command."""
 
     command: str
     values: dict[str, Bound]
@@ -87,14 +89,17 @@ class Argument:
         value = self.value(name)
         if value is None and usual is not None:
             return usual
-        if isinstance(value, str):
-            try:
-                return address_number("IPv4", value)
-            except ValueError:
-                pass
-        if type(value) is not int:
-            raise DescriptionError(self.command, f"{name}: {value!r} is no number and no IPv4 address")
-        return value
+        return self.as_number(name, value)
+
+    def as_number(self, name: str, value: FieldValue) -> int:
+        """Return a value of an argument, or of its list, as a number."""
+        if type(value) is int:
+            return value
+        try:
+            return address_number("IPv4", str(value))
+        except ValueError as error:
+            text = f"{name}: {value!r} is no number and no IPv4 address"
+            raise DescriptionError(self.command, text) from error
 
     def text(self, name: str, usual: str = "") -> str:
         """Return a text."""
@@ -120,7 +125,7 @@ class Argument:
         return isinstance(node, ast.Constant) and node.value is False
 
 
-def commands_of(vm: Bound | FieldEngine | None) -> Iterator[tuple[str, Argument]]:
+def commands_of(vm: Bound | FieldEngine | None) -> Iterator[tuple[str, Arguments]]:
     """Yield the commands of a field engine in their order."""
     if vm is None:
         return
@@ -131,10 +136,8 @@ def commands_of(vm: Bound | FieldEngine | None) -> Iterator[tuple[str, Argument]
             command, names = _METHODS[method]
             arguments = call_arguments(f"STLVM.{method}", call, names)
             if command:
-                renamed = {"fv_name": "name"} if method == "repeatable_random_var" else {"add_val": "add_value"}
-                if command == "STLVmWrFlowVar":
-                    renamed = {}
-                yield command, Argument(command, {renamed.get(name, name): one for name, one in arguments.items()})
+                of_command = {_RENAMED.get((method, name), name): value for name, value in arguments.items()}
+                yield command, Arguments(command, of_command)
         return
     node = vm.node
     if isinstance(node, ast.Call) and called(node) == "STLScVmRaw":
@@ -142,10 +145,10 @@ def commands_of(vm: Bound | FieldEngine | None) -> Iterator[tuple[str, Argument]
         yield from commands_of(resolved(listed)) if listed else ()
     elif isinstance(node, ast.List | ast.Tuple):
         for item in node.elts:
-            one = resolved(Bound(item, vm.names))
-            name = called(one.node) if isinstance(one.node, ast.Call) else ""
+            call = resolved(Bound(item, vm.names))
+            name = called(call.node) if isinstance(call.node, ast.Call) else ""
             if name not in _COMMANDS:
                 raise DescriptionError(name or "vm", f"no such command; {choices(name, _COMMANDS, 'commands')}")
-            yield name, Argument(name, call_arguments(name, one, _COMMANDS[name]))
+            yield name, Arguments(name, call_arguments(name, call, _COMMANDS[name]))
     else:
         raise DescriptionError("vm", "is no field engine; write vm=STLScVmRaw([…]) or vm=[…]")

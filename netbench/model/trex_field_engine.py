@@ -1,6 +1,6 @@
 """TRex's field engine: variables that are written into a packet, as varying fields."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.header_sizes import layer_bytes
@@ -8,7 +8,6 @@ from netbench.model.layer_spec import FieldSpec
 from netbench.model.packet import (
     MAX_FLOWS,
     FieldRef,
-    FieldValue,
     Layer,
     ListedValues,
     RandomValues,
@@ -19,9 +18,9 @@ from netbench.model.packet import (
 )
 from netbench.model.packet_layers import LAYERS, layer_name, spec_of
 from netbench.model.packet_values import DescriptionError, address_number
-from netbench.model.packet_variation import listed_values, random_values, stepped_values, value_text, variable
+from netbench.model.packet_variation import listed_values, random_values, stepped_values, value_text, variable_field
 from netbench.model.suggestions import choices
-from netbench.model.trex_commands import FIXES, Argument
+from netbench.model.trex_commands import FIXES, Arguments
 
 _USUAL_LIMIT = 100_000  # flows of STLVmTupleGen
 _ADDRESSES = {"MAC": "02:00:00:00:00:00", "IPv4": "198.18.0.0", "IPv6": "2001:2::"}  # that are written in part only
@@ -59,6 +58,23 @@ class _Place:
     stop: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The bits of a value that a field has: from bit `low` on those of `mask`, moved to the left by `move`.
+
+    `bits` are all bits of the field that are written.
+    """
+
+    low: int
+    mask: int
+    move: int
+    bits: int
+
+    def of(self, value: int) -> int:
+        """Return these bits of a value where the field has them."""
+        return (value >> self.low & self.mask) << self.move
+
+
 class FieldEngineReader:
     """Translates the commands for the packet of `layers`."""
 
@@ -69,7 +85,7 @@ class FieldEngineReader:
         self._tuples: dict[str, int] = {}
         self._fields: dict[str, list[VaryingField]] = {}
 
-    def command(self, name: str, given: Argument) -> None:
+    def command(self, name: str, given: Arguments) -> None:
         """Translate a command."""
         match name:
             case "STLVmFlowVar":
@@ -97,29 +113,31 @@ class FieldEngineReader:
     def varying(self) -> tuple[tuple[VaryingField, ...], bool]:
         """Return the varying fields, and whether they are combined."""
         written = {name: self._variables[name] for name in self._fields}
-        chained = [name for name, one in written.items() if one.next]
         if self._tuples and set(written) - set(self._tuples):
             other = min(set(written) - set(self._tuples))
             raise DescriptionError("STLVmTupleGen", f"goes with no other variable, such as {other}")
-        if not chained:
-            order = sorted(written, key=lambda name: self._tuples.get(name, 0))
-            return tuple(field for name in order for field in self._fields[name]), bool(self._tuples)
-        first = [name for name in written if name not in {variable.next for variable in written.values()}]
-        order = first[:1]
-        while order and (following := written[order[-1]].next) and following not in order:
-            if following not in written:
-                raise DescriptionError("next_var", f"{following} is written to no field")
-            order.append(following)
+        is_chain = any(variable.next for variable in written.values())
+        order = self._chain(written) if is_chain else sorted(written, key=lambda name: self._tuples.get(name, 0))
+        return tuple(field for name in order for field in self._fields[name]), is_chain or bool(self._tuples)
+
+    def _chain(self, written: Mapping[str, _Variable]) -> list[str]:
+        """Return the variables that `next_var` connects, in their order."""
+        following = {variable.next for variable in written.values()}
+        order = [name for name in written if name not in following][:1]
+        while order and (name := written[order[-1]].next) and name not in order:
+            if name not in written:
+                raise DescriptionError("next_var", f"{name} is written to no field")
+            order.append(name)
         if set(order) != set(written) or any(len(self._fields[name]) > 1 for name in order):
             raise DescriptionError("next_var", "must connect all variables, each written to one field")
-        return tuple(field for name in order for field in self._fields[name]), True
+        return order
 
     def _define(self, name: str, variable: _Variable) -> None:
         if name in self._variables or not name:
             raise DescriptionError(name or "name", "is the name of two variables" if name else "is missing")
         self._variables[name] = variable
 
-    def _tuple(self, given: Argument) -> None:
+    def _tuple(self, given: Arguments) -> None:
         name, limit = given.text("name"), given.number("limit_flows", _USUAL_LIMIT) or MAX_FLOWS
         first, port = given.number("ip_min", 1), given.number("port_min", 1025)
         addresses = min(given.number("ip_max", 10) - first + 1, limit)
@@ -130,7 +148,7 @@ class FieldEngineReader:
         self._define(f"{name}.port", _Variable(SteppedValues(port, 1, ports), 2))
         self._tuples |= {f"{name}.ip": 0, f"{name}.port": 1}
 
-    def _variable(self, given: Argument) -> _Variable:
+    def _variable(self, given: Arguments) -> _Variable:
         name = given.text("fv_name")
         if name not in self._variables:
             raise DescriptionError(
@@ -138,7 +156,7 @@ class FieldEngineReader:
             )
         return self._variables[name]
 
-    def _write(self, given: Argument, variable: _Variable, add: int, bits: int, mask: int, shift: int) -> None:
+    def _write(self, given: Arguments, variable: _Variable, add: int, bits: int, mask: int, shift: int) -> None:
         """Translate writing `(value + add) << shift` into a word of so many bits, where `mask` is set."""
         if given.is_false("is_big") or given.text("byte_order", "big") != "big":
             raise DescriptionError(given.command, "little-endian values are not supported")
@@ -147,26 +165,15 @@ class FieldEngineReader:
             raise DescriptionError(given.command, f"mask {mask:#x} is not one run of bits of the field")
         end = 8 * self._offset(given) + bits
         window = range(end - mask.bit_length(), end - least_bit)
-        touched = [place for place in self._places if place.start < window.stop and place.stop > window.start]
-        if not touched or sum(
-            min(place.stop, window.stop) - max(place.start, window.start) for place in touched
-        ) != len(window):
-            raise DescriptionError(
-                given.command, f"byte {window.start // 8} of the frame is in no field: it is payload"
-            )
+        places = self._places_in(window, given.command)
         lowest, highest = (bound + add for bound in variable.bounds)
         if lowest < 0 or highest >> 64:
             raise DescriptionError(given.command, f"add_val: values from {lowest} to {highest} are not possible")
-        for place in touched:
-            first, last = max(place.start, window.start), min(place.stop, window.stop)
-            low, high = end - last - shift, end - first - shift  # bits of the value that are in this field
-            zeros = max(-low, 0)
-            low, high = max(low, 0), max(high, 0)
-            move = place.stop - last + zeros
-            part = _Part(low, (1 << (high - low)) - 1, move, ((1 << (last - first)) - 1) << (place.stop - last))
-            if lowest >> low == highest >> low:
+        for place in places:
+            part = _part_of(place, window, end - shift)
+            if lowest >> part.low == highest >> part.low:
                 self._set(place, part, lowest)
-            elif low or lowest >> high != highest >> high:
+            elif part.low or lowest & ~part.mask != highest & ~part.mask:
                 raise DescriptionError(
                     str(place.ref),
                     f"{given.command} writes a part of {given.text('fv_name')} there, whose values repeat",
@@ -174,19 +181,27 @@ class FieldEngineReader:
             else:
                 self._vary(place, part, add, given, variable)
 
-    def _set(self, place: _Place, part: "_Part", value: int) -> None:
+    def _places_in(self, window: range, command: str) -> list[_Place]:
+        """Return the fields that have these bits of the frame; DescriptionError for bits of the payload."""
+        places = [place for place in self._places if place.start < window.stop and place.stop > window.start]
+        covered = sum(min(place.stop, window.stop) - max(place.start, window.start) for place in places)
+        if covered != len(window):
+            raise DescriptionError(command, f"byte {window.start // 8} of the frame is in no field: it is payload")
+        return places
+
+    def _set(self, place: _Place, part: _Part, value: int) -> None:
         """Give a field the constant bits of a value."""
         number = part.of(value) | self._base(place) & ~part.bits
         if number != self._base(place):
-            variable(str(place.ref), self.layers)
+            variable_field(str(place.ref), self.layers)
             index = place.ref.index_in(self.layers)
             changed = self.layers[index].with_fields(**{place.ref.field: value_text(place.field, number)})
             self.layers = (*self.layers[:index], changed, *self.layers[index + 1 :])
 
-    def _vary(self, place: _Place, part: "_Part", add: int, given: Argument, written: _Variable) -> None:
+    def _vary(self, place: _Place, part: _Part, add: int, given: Arguments, written: _Variable) -> None:
         """Let a field have the bits of a variable."""
         title = str(place.ref)
-        _, field = variable(title, self.layers)
+        _, field = variable_field(title, self.layers)
         rest = self._base(place) & ~part.bits
         values: Values
         match written.values:
@@ -211,7 +226,7 @@ class FieldEngineReader:
             return address_number(place.field.kind, value)
         return value if isinstance(value, int) else 0
 
-    def _offset(self, given: Argument) -> int:
+    def _offset(self, given: Arguments) -> int:
         """Return the byte that a command writes first."""
         offset = given.value("pkt_offset")
         fixup = given.number("offset_fixup", 0)
@@ -225,25 +240,19 @@ class FieldEngineReader:
                 return place.start // 8 + fixup
         if ref.layer == "payload":
             raise DescriptionError(given.text("pkt_offset"), f"{given.command}: the payload is pktgen's header")
-        variable(str(ref), self.layers)  # raises the error of an unknown layer or field
+        variable_field(str(ref), self.layers)  # raises the error of an unknown layer or field
         raise DescriptionError(str(ref), f"{given.command}: is not in the header")
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The bits of a value that a field has: from bit `low` on those of `mask`, moved to the left by `move`.
+def _part_of(place: _Place, window: range, end: int) -> _Part:
+    """Return the bits that a field has of a value whose lowest bit is the one before bit `end` of the frame.
 
-    `bits` are all bits of the field that are written.
+    Only bits of the frame in `window` are written.
     """
-
-    low: int
-    mask: int
-    move: int
-    bits: int
-
-    def of(self, value: int) -> int:
-        """Return these bits of a value where the field has them."""
-        return (value >> self.low & self.mask) << self.move
+    first, last = max(place.start, window.start), min(place.stop, window.stop)
+    low, high = max(end - last, 0), max(end - first, 0)
+    below = place.stop - last
+    return _Part(low, (1 << (high - low)) - 1, below + max(last - end, 0), ((1 << (last - first)) - 1) << below)
 
 
 def _places(layers: Sequence[Layer]) -> Iterator[_Place]:
@@ -258,7 +267,7 @@ def _places(layers: Sequence[Layer]) -> Iterator[_Place]:
         begin += 8 * layer_bytes(layer)
 
 
-def _counting(given: Argument) -> _Variable:
+def _counting(given: Arguments) -> _Variable:
     """Return the variable of STLVmFlowVar."""
     size, step, following = given.number("size", 4), given.number("step", 1), given.text("next_var")
     operation = given.text("op", "inc")
@@ -269,7 +278,7 @@ def _counting(given: Argument) -> _Variable:
     if "value_list" in given.values and (values := given.value("value_list")) is not None:
         if not isinstance(values, tuple) or operation == "random":
             raise DescriptionError(given.command, f"value_list: {values!r} is no list for {operation}")
-        numbers = [_number_of(given, value) for value in values]
+        numbers = [given.as_number("value_list", value) for value in values]
         return _Variable(ListedValues(tuple(numbers if operation == "inc" else numbers[::-1])), size, following)
     least, most = given.number("min_value", 0), given.number("max_value", 255)
     if not 0 <= least <= most < 1 << 8 * size:
@@ -282,12 +291,3 @@ def _counting(given: Argument) -> _Variable:
     return _Variable(
         SteppedValues(least, step, count) if operation == "inc" else SteppedValues(most, -step, count), size, following
     )
-
-
-def _number_of(given: Argument, value: FieldValue) -> int:
-    if type(value) is int:
-        return value
-    try:
-        return address_number("IPv4", str(value))
-    except ValueError as error:
-        raise DescriptionError(given.command, f"value_list: {value!r} is no number and no IPv4 address") from error

@@ -14,9 +14,10 @@ from netbench.model.layer_order import check_layers
 from netbench.model.packet import Layer, Packet, VaryingField, references
 from netbench.model.packet_notation import layer_of
 from netbench.model.packet_values import DescriptionError
-from netbench.model.packet_variation import check_varying, listed_values, number_of, variable
-from netbench.model.trex_code import BUILDER, Bound, FieldEngine, is_payload, operands, packet_code, with_literals
+from netbench.model.packet_variation import check_varying, listed_values, number_of, variable_field
+from netbench.model.trex_code import BUILDER, packet_code
 from netbench.model.trex_commands import TRIM, commands_of
+from netbench.model.trex_expressions import Bound, FieldEngine, is_payload, operands, with_literals
 from netbench.model.trex_field_engine import FieldEngineReader
 
 _CODE = re.compile(rf"\b({BUILDER}|STLVM|STLStream|STL(Sc)?Vm\w*)\s*\(")
@@ -49,7 +50,7 @@ def _in_turn(packets: Sequence[Packet]) -> Packet:
             title = str(layer._replace(field=name))
             values = [dict(packet.layers[number].fields)[name] for packet in packets]
             if len(set(values)) > 1:
-                ref, field = variable(title, first.layers)
+                ref, field = variable_field(title, first.layers)
                 numbers = [number_of(title, field, value) for value in values]
                 varying.append(VaryingField(ref, listed_values(title, field, numbers)))
     check_varying(varying)
