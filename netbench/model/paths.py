@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from netbench.errors import UsageError
 from netbench.model.frame_size import USUAL_MTU
 from netbench.model.packet import Packet
 from netbench.model.traffic import PREFIX_LENGTH, Receive
@@ -184,6 +185,16 @@ class StreamPath:
 def direction(role: str) -> str:
     """Return the direction of frames through the NIC of a role, as in its counters: `tx` out of it, `rx` into it."""
     return "tx" if role in ("source", "egress") else "rx"
+
+
+def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
+    """Return the ingress and egress NIC of a path through a UUT netbench configures; UsageError without them."""
+    if path.ingress is None or path.egress is None:
+        raise UsageError(
+            f"stream {path.name}: this kind of UUT needs an ingress and an egress NIC; name them in the topology, "
+            "or use the kind `external` for a UUT that netbench does not configure"
+        )
+    return path.ingress, path.egress
 
 
 def each_nic_once(paths: Iterable[StreamPath]) -> list[StreamPath]:

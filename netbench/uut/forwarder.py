@@ -11,13 +11,13 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from netbench.model.documents import plain_text
-from netbench.model.paths import StreamPath
+from netbench.model.paths import StreamPath, inside_nics
 from netbench.model.points import UUT, CounterReading
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import forwarder_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarder_process import Impairments
-from netbench.uut.forwarding import ForwardingProcess, StartProcess, await_forwarding, inside_nics, require_way_back
+from netbench.uut.forwarding import ForwardingProcess, StartProcess, await_forwarding, require_way_back
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from netbench.linux.changes import (
 )
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.machine import Machine
-from netbench.model.paths import PREFIX, InterfaceRef, Nic, StreamPath, each_nic_once
+from netbench.model.paths import PREFIX, InterfaceRef, StreamPath, each_nic_once, inside_nics
 from netbench.uut.packet_interfaces import (
     NO_HANDLING,
     PacketHandling,
@@ -67,16 +67,6 @@ _POLL_S = 0.01
 _ANSWER_S = 10.0
 _ELSEWHERE_S = 60.0  # Python is slow to start on an emulated CPU
 _END_S = 1.0
-
-
-def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
-    """Return the ingress and egress NIC of a path through a UUT netbench configures; UsageError without them."""
-    if path.ingress is None or path.egress is None:
-        raise UsageError(
-            f"stream {path.name}: this kind of UUT needs an ingress and an egress NIC; name them in the topology, "
-            "or use the kind `external` for a UUT that netbench does not configure"
-        )
-    return path.ingress, path.egress
 
 
 def require_way_back(key: str, given: object, paths: Sequence[StreamPath]) -> None:

@@ -12,12 +12,12 @@ from netbench.linux.counters.iproute_counters import read_nics
 from netbench.linux.machine import Machine
 from netbench.model.frame_size import USUAL_MTU
 from netbench.model.packet import Packet
-from netbench.model.paths import InterfaceRef, Nic, StreamPath
+from netbench.model.paths import InterfaceRef, Nic, StreamPath, inside_nics
 from netbench.model.points import PointKind
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut import reception_probe
 from netbench.uut.base import PROBE_LIMIT_S, Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
-from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest, inside_nics
+from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest
 from netbench.uut.guest_links import (
     GuestLink,
     GuestNics,

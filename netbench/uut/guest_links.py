@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from netbench.errors import TestbedError
 from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslave, SetUp
 from netbench.linux.machine import Machine
-from netbench.model.paths import PREFIX, InterfaceRef, Nic, StreamPath, each_nic_once
+from netbench.model.paths import PREFIX, InterfaceRef, Nic, StreamPath, each_nic_once, inside_nics
 from netbench.model.points import CounterReading, CountingPoint, PathSection, PointKind, Points, forwarding_point
-from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter, no_ipv6
+from netbench.uut.forwarding import forwards, no_bridge_netfilter, no_ipv6
 from netbench.vmm.attachment import Attachment
 from netbench.vmm.base import GuestNic
 

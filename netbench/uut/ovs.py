@@ -25,7 +25,7 @@ from netbench.linux.proc import parse_process
 from netbench.linux.requirements import IN_NETNS, Feature, Probes, Requirement, Tool, require_on_host
 from netbench.model.packet import FieldRef, LayersChange, Packet
 from netbench.model.packet_options import HeaderOptions, PacketOptions
-from netbench.model.paths import StreamPath, each_nic_once
+from netbench.model.paths import StreamPath, each_nic_once, inside_nics
 from netbench.model.points import CounterReading, CountingPoint
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut.base import (
@@ -38,7 +38,7 @@ from netbench.uut.base import (
     UnitUnderTest,
     UutPlan,
 )
-from netbench.uut.forwarding import await_forwarding, inside_nics, take_all
+from netbench.uut.forwarding import await_forwarding, take_all
 from netbench.uut.ovs_bridges import (
     OvsPacketOptions,
     OvsTunnel,
@@ -50,7 +50,7 @@ from netbench.uut.ovs_bridges import (
 )
 from netbench.uut.packet_headers import PLAIN, retagged, unfiltered_reason
 from netbench.uut.packet_interfaces import PacketHandling
-from netbench.uut.packet_support import HeadersAtSink, added_bytes, check_handling, unsupported_reason
+from netbench.uut.packet_support import added_bytes, at_sink, check_handling, unsupported_reason
 from netbench.vmm.base import guest_directory
 
 _SWITCH = CountingPoint("Open vSwitch", names_segment=True)
@@ -194,7 +194,7 @@ class Ovs(UnitUnderTest):
             },
             points={path.name: (_SWITCH,) for path in site.paths},
             probe_limit_s=None if self.unsupported_reason(PLAIN, ()) else PROBE_LIMIT_S,
-            at_sink={path.name: self._at_sink(path) for path in site.paths} if self._changes_headers else {},
+            at_sink=self._at_sink(site.paths),
         )
 
     def reset(self) -> None:
@@ -202,15 +202,11 @@ class Ovs(UnitUnderTest):
         for command in self._neighbours(self.site.assignment):
             self.take(command, self.site)
 
-    @property
-    def _changes_headers(self) -> bool:
-        return bool(self._options.terminate or self._options.originate or self._options.retag)
-
-    def _at_sink(self, path: StreamPath) -> LayersChange:
-        """Return the function of a stream's headers at the sink."""
+    def _at_sink(self, paths: Sequence[StreamPath]) -> dict[str, LayersChange]:
+        """Return the change of headers on the way to the sink by stream."""
         if self._options.retag:
-            return partial(retagged, tags=self._options.retag)
-        return HeadersAtSink(path, "bridge", self._handling)
+            return {path.name: partial(retagged, tags=self._options.retag) for path in paths}
+        return at_sink(paths, "bridge", self._handling)
 
     def read(self) -> Reading:
         """Return frames lost to full sockets of the datapath, and CPU time; TestbedError when a process has ended."""

@@ -15,9 +15,9 @@ from netbench.errors import KeyedError
 from netbench.linux.changes import AddAddress, AddTap, Change, SetUp
 from netbench.model.packet import Packet
 from netbench.model.packet_options import Encapsulation, HeaderOptions, VlanId
-from netbench.model.paths import PREFIX, Nic, StreamPath
+from netbench.model.paths import PREFIX, Nic, StreamPath, inside_nics
 from netbench.model.traffic import PREFIX_LENGTH
-from netbench.uut.packet_interfaces import nics_inside, outer_destination
+from netbench.uut.packet_interfaces import outer_destination
 
 INGRESS, EGRESS = 1, 2  # OpenFlow ports of every bridge that joins them
 _PRESENT = 0x1000  # OFPVID_PRESENT: a packet with this bit in vlan_vid has a tag (ovs-fields(7))
@@ -68,7 +68,7 @@ class OvsTunnel:
 
 def tunnels_of(path: StreamPath, options: OvsPacketOptions, packets: Sequence[Packet]) -> dict[int, OvsTunnel]:
     """Return the tunnels of a stream by the number of their ports."""
-    (ingress, egress), name, tunnels = nics_inside(path), path.nics_of.name, dict[int, OvsTunnel]()
+    (ingress, egress), name, tunnels = inside_nics(path), path.nics_of.name, dict[int, OvsTunnel]()
 
     def tunnel(role: str, nic: Nic, kind: Encapsulation, local: str, remote: str = "") -> OvsTunnel:
         return OvsTunnel(
@@ -98,7 +98,7 @@ def bridge_words(path: StreamPath, datapath: str, tunnels: Mapping[int, OvsTunne
         words = [*_add_bridge(tunnel.bridge, datapath), f'other-config:hwaddr="{tunnel.nic.mac}"']
         yield [*words, *_add_port(tunnel.bridge, tunnel.nic.interface, INGRESS)]
     words = _add_bridge(bridge_name(path), datapath)
-    for number, nic in zip((INGRESS, EGRESS), nics_inside(path), strict=True):
+    for number, nic in zip((INGRESS, EGRESS), inside_nics(path), strict=True):
         if number in tunnels:
             tunnel = tunnels[number]
             words += [*_add_port(bridge_name(path), tunnel.port, number), *tunnel.interface_words]

@@ -18,11 +18,18 @@ from netbench.linux.changes import (
 )
 from netbench.model.frame_size import USUAL_MTU
 from netbench.model.header_sizes import header_bytes
-from netbench.model.packet import FieldRef, Packet
+from netbench.model.packet import FieldRef, Layers, Packet
 from netbench.model.packet_options import NO_CHANGES, Encapsulation, PacketOptions
-from netbench.model.paths import PREFIX, Nic, StreamPath, each_nic_once
+from netbench.model.paths import PREFIX, StreamPath, each_nic_once, inside_nics
 from netbench.model.traffic import PREFIX_LENGTH
-from netbench.uut.packet_headers import TUNNEL_PORTS, address_runs, encapsulated, encapsulated_at, values_of_field
+from netbench.uut.packet_headers import (
+    TUNNEL_PORTS,
+    address_runs,
+    decapsulated,
+    encapsulated,
+    encapsulated_at,
+    values_of_field,
+)
 
 # Routing tables of netbench, by stream: outside its namespaces there are tables of others (0 to 255 as a rule).
 FORWARD_TABLE, LOCAL_TABLE = 198_000, 198_500
@@ -45,11 +52,14 @@ class PacketHandling:
 NO_HANDLING = PacketHandling()
 
 
-def nics_inside(path: StreamPath) -> tuple[Nic, Nic]:
-    """Return the ingress and egress NIC of a path that has both."""
-    assert path.ingress
-    assert path.egress
-    return path.ingress, path.egress
+def terminates(layers: Layers, options: PacketOptions) -> bool:
+    """Return whether headers have the encapsulation that a kernel terminates."""
+    return options.terminate is not None and encapsulated_at(layers, options.terminate) is not None
+
+
+def without_terminated(layers: Layers, options: PacketOptions) -> Layers:
+    """Return the headers inside the encapsulation that a kernel terminates; all of them if they have none."""
+    return decapsulated(layers, options.terminate) if options.terminate and terminates(layers, options) else layers
 
 
 def entries_of(path: StreamPath, handling: PacketHandling, *, routes: bool) -> list[str]:
@@ -58,7 +68,7 @@ def entries_of(path: StreamPath, handling: PacketHandling, *, routes: bool) -> l
     A router receives packets without encapsulation, too. Those of GRE without Ethernet inside have an interface of
     their own.
     """
-    ingress, _ = nics_inside(path)
+    ingress, _ = inside_nics(path)
     terminating = [_name(path, "t")] if handling.options.terminate else []
     if not routes:
         return terminating or [ingress.interface]
@@ -67,14 +77,14 @@ def entries_of(path: StreamPath, handling: PacketHandling, *, routes: bool) -> l
 
 def exit_of(path: StreamPath, handling: PacketHandling) -> str:
     """Return the interface by which packets of a stream leave bridge or router: the NIC or what originates on it."""
-    return _name(path, "o") if handling.options.originate else nics_inside(path)[1].interface
+    return _name(path, "o") if handling.options.originate else inside_nics(path)[1].interface
 
 
 def interface_changes(paths: Sequence[StreamPath], handling: PacketHandling, *, routes: bool) -> Iterator[Change]:
     """Yield the changes that make the interfaces which terminate and originate; those of a NIC once."""
     options = handling.options
     for path in each_nic_once(paths):
-        ingress, egress = nics_inside(path)
+        ingress, egress = inside_nics(path)
         made = []
         if kind := options.terminate:
             made += [_terminating(path, kind, options.id_of(kind), handling.packets, routes=routes)]
@@ -109,7 +119,7 @@ def learned_addresses(paths: Sequence[StreamPath], handling: PacketHandling) -> 
             for field, port in ports.items():
                 for first, step, count in address_runs(packet, FieldRef("Ether", field)):
                     for vlan in handling.options.vlans or (None,):
-                        yield AddForwardingEntries(nics_inside(path)[0].netns, port, first, step, count, vlan)
+                        yield AddForwardingEntries(inside_nics(path)[0].netns, port, first, step, count, vlan)
 
 
 def _terminating(
@@ -119,7 +129,7 @@ def _terminating(
 
     A bridge does not forward frames to an address of its ports: there the interface has another address.
     """
-    ingress, _ = nics_inside(path)
+    ingress, _ = inside_nics(path)
     if kind == "vlan":
         assert number is not None
         return AddVlanInterface(ingress.netns, _name(path, "t"), ingress.interface, number)
@@ -129,7 +139,7 @@ def _terminating(
 
 def _originating(path: StreamPath, kind: Encapsulation, options: PacketOptions) -> AddVlanInterface | AddTunnel:
     """Return the interface that originates. Without an MTU, a tunnel takes that of Ethernet, even on longer links."""
-    _, egress = nics_inside(path)
+    _, egress = inside_nics(path)
     number = options.id_of(kind)
     if kind == "vlan":
         assert number is not None
@@ -158,7 +168,7 @@ def outer_destination(path: StreamPath, kind: Encapsulation, packets: Sequence[P
 
 def _delivery(path: StreamPath, options: PacketOptions) -> Iterator[Change]:
     """Yield the changes that deliver a stream's tunnelled packets to the UUT itself, whatever their destination is."""
-    ingress, _ = nics_inside(path)
+    ingress, _ = inside_nics(path)
     port = TUNNEL_PORTS.get(options.terminate or "")
     selector = f"ipproto udp dport {port}" if port else "ipproto gre"
     table = LOCAL_TABLE + path.number

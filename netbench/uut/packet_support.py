@@ -1,6 +1,7 @@
 """Which described packets a Linux kernel can forward in each way, what it does to them, and what it needs for that."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from netbench.errors import ChangeError, Fault, MissingError, UsageError
 from netbench.hosts.base import exists, fault_in
@@ -8,13 +9,12 @@ from netbench.linux.changes import AddBridge, AddRule, AddTable, AddTunnel, AddV
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import IN_NETNS, ON_VETH, Feature, Probes
 from netbench.model.header_sizes import header_bytes
-from netbench.model.packet import FieldRef, Layer, Layers, Packet
-from netbench.model.paths import StreamPath, each_nic_once
+from netbench.model.packet import FieldRef, Layers, LayersChange, Packet
+from netbench.model.packet_options import PacketOptions
+from netbench.model.paths import StreamPath, each_nic_once, inside_nics
 from netbench.uut.packet_headers import (
     PLAIN,
-    decapsulated,
     encapsulated,
-    encapsulated_at,
     is_chosen,
     own_address_reason,
     routed,
@@ -25,8 +25,8 @@ from netbench.uut.packet_headers import (
     unterminated_reason,
     untranslatable_reason,
 )
-from netbench.uut.packet_interfaces import PacketHandling, nics_inside
-from netbench.uut.routing import routed_layers, routes_ipv6
+from netbench.uut.packet_interfaces import PacketHandling, terminates, without_terminated
+from netbench.uut.routing import routes_ipv6
 
 ROUTING = ("route", "flowtable")
 _IN_A_VM = "or measure inside a VM, whose kernel has it: topology lab-encapsulations"
@@ -101,12 +101,16 @@ def missing_feature(error: ChangeError, where: str) -> MissingError | None:
     feature = feature_of(error.change)
     if feature is None or Fault.EXISTS in fault_in(error.reason):
         return None
-    reason = (error.reason.partition("Error: ")[2] or error.reason).partition("\n")[0].rstrip(".")
     module = f" (module {feature.module})" if feature.module else ""
     return MissingError(
-        f"{feature.needed_for} need a kernel with {feature.option}{module}, but {where} failed: {reason}; leave this "
-        f"UUT out (--uut), {feature.otherwise}"
+        f"{feature.needed_for} need a kernel with {feature.option}{module}, but {where} failed: {failure_of(error)}; "
+        f"leave this UUT out (--uut), {feature.otherwise}"
     )
+
+
+def failure_of(error: ChangeError) -> str:
+    """Return the kernel's reason for a failed change: the first line of what its tool printed."""
+    return (error.reason.partition("Error: ")[2] or error.reason).partition("\n")[0].rstrip(".")
 
 
 def require_ipv6(machine: Machine, handling: PacketHandling, how: str) -> None:
@@ -124,7 +128,7 @@ def check_handling(paths: Sequence[StreamPath], handling: PacketHandling, *, all
     changing = {"terminate": options.terminate, "originate": options.originate}
     given = {option: kind for option, kind in changing.items() if kind}
     for path in paths:
-        if (given or options.nat) and not all_ours and nics_inside(path)[0].netns is None:
+        if (given or options.nat) and not all_ours and inside_nics(path)[0].netns is None:
             option = next(iter(given), "nat")
             raise UsageError(f"{option}: it changes the machine's own network; give the UUT's host the kind netns")
         if given and path.has_reverse:
@@ -159,42 +163,37 @@ def _unsupported_reason(
         return UNRECOGNISABLE
     if options.vlans:
         return unfiltered_reason(packet, options.vlans)
-    terminates = bool(options.terminate) and encapsulated_at(packet.layers, options.terminate or "vlan") is not None
-    if options.terminate and (terminates or how not in ROUTING) and (reason := unterminated_reason(packet, options)):
+    is_terminated = terminates(packet.layers, options)
+    if options.terminate and (is_terminated or how not in ROUTING) and (reason := unterminated_reason(packet, options)):
         return reason
-    takes_own = how in ROUTING or (terminates and handling.ends_tunnels)
+    takes_own = how in ROUTING or (is_terminated and handling.ends_tunnels)
     if takes_own and is_chosen(packet, FieldRef("Ether", "dst")):
         return "Ether.dst: the UUT accepts only frames to its own address; leave the field out"
-    if how == "bridge" and not terminates and (reason := unbridgeable_reason(packet)):
+    if how == "bridge" and not is_terminated and (reason := unbridgeable_reason(packet)):
         return reason
     if how not in ROUTING:
-        without = (
-            terminates and options.terminate == "gre" and not any(layer.name == "Ether" for layer in packet.layers[1:])
-        )
-        return _NO_FRAME if without else ""
-    layers = routed_layers(packet, options)
+        has_frame = any(layer.name == "Ether" for layer in packet.layers[1:])
+        return _NO_FRAME if is_terminated and options.terminate == "gre" and not has_frame else ""
+    layers = without_terminated(packet.layers, options)
     if reason := unroutable_reason(packet, layers) or own_address_reason(packet, layers, paths):
         return reason
-    if layers[1].name == "IPv6" and not all_ours and any(nics_inside(path)[0].netns is None for path in paths):
+    if layers[1].name == "IPv6" and not all_ours and any(inside_nics(path)[0].netns is None for path in paths):
         return "IPv6: routing it would change all interfaces of the machine; give the UUT's host the kind netns"
     return untranslatable_reason(packet, layers, options.nat) if options.nat else ""
 
 
 def added_bytes(packet: Packet, path: StreamPath, handling: PacketHandling) -> int:
     """Return by how many bytes a kernel makes frames of a packet longer; negative: shorter."""
-    options, layers = handling.options, packet.layers
-    if options.terminate and encapsulated_at(layers, options.terminate) is not None:
-        layers = decapsulated(layers, options.terminate)
+    options = handling.options
+    layers = without_terminated(packet.layers, options)
     if options.originate:
         layers = encapsulated(layers, options, path)
     return header_bytes(layers) - header_bytes(packet.layers)
 
 
-def headers_at_sink(layers: Layers, path: StreamPath, how: str, handling: PacketHandling) -> Layers:
+def _headers_at_sink(layers: Layers, path: StreamPath, how: str, options: PacketOptions) -> Layers:
     """Return the headers that a kernel sends to the sink for the headers that it receives."""
-    options = handling.options
-    if options.terminate and encapsulated_at(layers, options.terminate) is not None:
-        layers = decapsulated(layers, options.terminate)
+    layers = without_terminated(layers, options)
     if how in ROUTING:
         layers = translated(layers, options.nat) if options.nat == "destination" else layers
         layers = routed(layers, path)
@@ -202,18 +201,9 @@ def headers_at_sink(layers: Layers, path: StreamPath, how: str, handling: Packet
     return encapsulated(layers, options, path) if options.originate else layers
 
 
-class HeadersAtSink:
-    """The headers at the sink of one stream, as a function of the headers sent."""
-
-    def __init__(self, path: StreamPath, how: str, handling: PacketHandling) -> None:
-        self._path, self._how, self._handling = path, how, handling
-
-    def __call__(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-        """Return the headers at the sink."""
-        return headers_at_sink(layers, self._path, self._how, self._handling)
-
-
-def at_sink(paths: Sequence[StreamPath], how: str, handling: PacketHandling) -> dict[str, HeadersAtSink]:
-    """Return that function by stream; empty where the kernel changes no headers."""
-    changes = how in ROUTING or handling.options.terminate or handling.options.originate
-    return {path.name: HeadersAtSink(path, how, handling) for path in paths} if changes else {}
+def at_sink(paths: Sequence[StreamPath], how: str, handling: PacketHandling) -> dict[str, LayersChange]:
+    """Return the change of headers on the way to the sink by stream; empty where the kernel changes none."""
+    options = handling.options
+    if how not in ROUTING and not options.terminate and not options.originate:
+        return {}
+    return {path.name: partial(_headers_at_sink, path=path, how=how, options=options) for path in paths}

@@ -11,7 +11,7 @@ from netbench.linux.changes import AddIngress, AddTable, Change, GroOn, Redirect
 from netbench.linux.requirements import IN_A_VM, ON_VETH, Feature, Probes, Requirement
 from netbench.model.packet import Packet
 from netbench.model.packet_options import PacketOptions
-from netbench.model.paths import StreamPath
+from netbench.model.paths import StreamPath, inside_nics
 from netbench.model.points import CountingPoint, PointKind, forwarding_point
 from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import DurationEstimate, Supports
@@ -24,7 +24,6 @@ from netbench.uut.forwarding import (
     StartProcess,
     await_forwarding,
     forwarding_changes,
-    inside_nics,
 )
 from netbench.uut.packet_headers import PLAIN
 from netbench.uut.packet_interfaces import PacketHandling
@@ -33,6 +32,7 @@ from netbench.uut.packet_support import (
     added_bytes,
     at_sink,
     check_handling,
+    failure_of,
     missing_feature,
     packet_needs,
     require_ipv6,
@@ -166,10 +166,9 @@ class Raw(UnitUnderTest):
                 raise  # other causes: an address that is in use, for example
             features = (need for need in Raw.may_need if isinstance(need, Feature))
             feature = next(feature for feature in features if feature.name in _NEEDS[self.options.forward])
-            reason = (error.reason.partition("Error: ")[2] or error.reason).partition("\n")[0]
             raise MissingError(
                 f"forward: {self.options.forward} needs a kernel with {feature.option} (module {feature.module}), but "
-                f"this kernel failed: {reason}; {feature.otherwise}"
+                f"this kernel failed: {failure_of(error)}; {feature.otherwise}"
             ) from error
         if how in ROUTING:
             await_silence(handling)

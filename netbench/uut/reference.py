@@ -18,11 +18,11 @@ from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import AddDelay, AddTable
 from netbench.linux.requirements import IN_A_VM, IN_NETNS, ON_VETH, Feature, Probes, Tool
 from netbench.model.fields import Seconds
-from netbench.model.paths import PREFIX, StreamPath
+from netbench.model.paths import PREFIX, StreamPath, inside_nics
 from netbench.model.points import CounterReading, PointKind
 from netbench.model.virtualisation import Supports
 from netbench.uut.base import Assignment, Reading, Ready, UutPlan
-from netbench.uut.forwarding import inside_nics, require_way_back
+from netbench.uut.forwarding import require_way_back
 from netbench.uut.raw import Raw, RawOptions
 
 DROP_RULE = "nft drop rule"

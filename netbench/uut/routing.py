@@ -22,18 +22,10 @@ from netbench.linux.changes import (
     SetSysctl,
     of_nic,
 )
-from netbench.model.packet import Layer, Packet
-from netbench.model.packet_options import PacketOptions
-from netbench.model.paths import PREFIX, StreamPath, each_nic_once
+from netbench.model.paths import PREFIX, StreamPath, each_nic_once, inside_nics
 from netbench.model.traffic import PREFIX_LENGTH
-from netbench.uut.packet_headers import (
-    NAT_FIELDS,
-    NAT_NETWORKS,
-    ROUTED,
-    decapsulated,
-    encapsulated_at,
-)
-from netbench.uut.packet_interfaces import FORWARD_TABLE, PacketHandling, entries_of, exit_of, nics_inside
+from netbench.uut.packet_headers import NAT_FIELDS, NAT_NETWORKS, ROUTED
+from netbench.uut.packet_interfaces import FORWARD_TABLE, PacketHandling, entries_of, exit_of, without_terminated
 
 PREFIX_LENGTH_6 = 64
 _HOP_6 = "fe80::2"  # on an interface that originates
@@ -46,14 +38,6 @@ _QUIET_6 = {
     "mldv2_unsolicited_report_interval": "1",  # ms between the reports at the start
     "disable_ipv6": "0",
 }
-
-
-def routed_layers(packet: Packet, options: PacketOptions) -> tuple[Layer, ...]:
-    """Return the headers that a router sees: those inside the encapsulation that it terminates, if there is one."""
-    kind = options.terminate
-    if kind and encapsulated_at(packet.layers, kind) is not None:
-        return decapsulated(packet.layers, kind)
-    return packet.layers
 
 
 def routes_ipv6(handling: PacketHandling) -> bool:
@@ -69,7 +53,7 @@ def await_silence(handling: PacketHandling) -> None:
 
 def _routed_names(handling: PacketHandling) -> Iterator[str]:
     for packet in handling.packets:
-        layers = routed_layers(packet, handling.options)
+        layers = without_terminated(packet.layers, handling.options)
         if len(layers) > 1:
             yield layers[1].name
 
@@ -80,7 +64,7 @@ def _choose_destination(paths: Sequence[StreamPath], handling: PacketHandling) -
         return True
     for packet in dict.fromkeys(path.packet_of(packet) for path in paths for packet in handling.packets):
         assert packet
-        layers = routed_layers(packet, handling.options)
+        layers = without_terminated(packet.layers, handling.options)
         given = len(layers) > 1 and layers[1].value("dst") is not None
         if given or any(field.ref.layer in ROUTED and field.ref.field == "dst" for field in packet.vary):
             return True
@@ -89,7 +73,7 @@ def _choose_destination(paths: Sequence[StreamPath], handling: PacketHandling) -
 
 def forwarding_switches(paths: Sequence[StreamPath], handling: PacketHandling, *, all_ours: bool) -> Iterator[Change]:
     """Yield the settings for IP forwarding; `all_ours`: outside namespaces, nothing else uses the kernel."""
-    for netns in dict.fromkeys(nics_inside(path)[0].netns for path in paths):
+    for netns in dict.fromkeys(inside_nics(path)[0].netns for path in paths):
         if netns or all_ours:
             yield SetSysctl(netns, "net.ipv4.ip_forward", "1")
         yield SetSysctl(netns, "net.ipv4.conf.all.rp_filter", "0")
@@ -98,7 +82,7 @@ def forwarding_switches(paths: Sequence[StreamPath], handling: PacketHandling, *
         if routes_ipv6(handling) and (netns or all_ours):
             yield SetSysctl(netns, "net.ipv6.conf.all.forwarding", "1")
     # The machine-wide setting overwrites those of all its interfaces, which could not be restored.
-    outside = [nic for path in paths for nic in nics_inside(path) if nic.netns is None and not all_ours]
+    outside = [nic for path in paths for nic in inside_nics(path) if nic.netns is None and not all_ours]
     for interface in dict.fromkeys(nic.interface for nic in outside):
         yield SetSysctl(None, of_nic(4, interface, "forwarding"), "1")
 
@@ -107,7 +91,7 @@ def ipv6_switches(paths: Sequence[StreamPath], handling: PacketHandling) -> Iter
     """Yield the settings that switch IPv6 on, silently, on the interfaces that route it; each once."""
     interfaces: dict[tuple[str | None, str], None] = {}
     for path in each_nic_once(paths) if routes_ipv6(handling) else ():
-        ingress, egress = nics_inside(path)
+        ingress, egress = inside_nics(path)
         for interface in (*entries_of(path, handling, routes=True), egress.interface, exit_of(path, handling)):
             interfaces[ingress.netns, interface] = None
     for netns, interface in interfaces:
@@ -121,18 +105,18 @@ def reverse_path_filters_off(paths: Sequence[StreamPath], handling: PacketHandli
     """
     for path in paths if handling.packets or handling.options.terminate else ():
         for interface in entries_of(path, handling, routes=True):
-            yield SetSysctl(nics_inside(path)[0].netns, of_nic(4, interface, "rp_filter"), "0")
+            yield SetSysctl(inside_nics(path)[0].netns, of_nic(4, interface, "rp_filter"), "0")
 
 
 def addresses(paths: Sequence[StreamPath], handling: PacketHandling) -> Iterator[Change]:
     """Yield the changes that add addresses on both NICs of each stream, and a permanent neighbour for its sink."""
     for path in paths:
-        ingress, egress = nics_inside(path)
+        ingress, egress = inside_nics(path)
         yield AddAddress(ingress.netns, ingress.interface, path.ingress_ip, PREFIX_LENGTH)
         yield AddAddress(egress.netns, egress.interface, path.egress_ip, PREFIX_LENGTH)
         yield AddNeighbour(egress.netns, egress.interface, path.dst_ip, path.sink.mac)
     for path in paths if routes_ipv6(handling) else ():
-        ingress, egress = nics_inside(path)
+        ingress, egress = inside_nics(path)
         yield AddAddress(ingress.netns, ingress.interface, path.ingress_ip6, PREFIX_LENGTH_6)
         yield AddAddress(egress.netns, egress.interface, path.egress_ip6, PREFIX_LENGTH_6)
         yield AddNeighbour(egress.netns, egress.interface, path.dst_ip6, path.sink.mac)
@@ -144,12 +128,12 @@ def routes(paths: Sequence[StreamPath], handling: PacketHandling) -> Iterator[Ch
         return
     versions, originates = (4, 6) if routes_ipv6(handling) else (4,), bool(handling.options.originate)
     for path in paths if originates else ():
-        netns, interface = nics_inside(path)[1].netns, exit_of(path, handling)
+        netns, interface = inside_nics(path)[1].netns, exit_of(path, handling)
         for version in versions:
             yield AddNeighbour(netns, interface, _next_hop(path, version, originates), path.sink.mac)
     for version in versions:
         for path in paths:
-            ingress, table = nics_inside(path)[0], FORWARD_TABLE + path.number
+            ingress, table = inside_nics(path)[0], FORWARD_TABLE + path.number
             next_hop = _next_hop(path, version, originates)
             yield AddRoute(ingress.netns, version, exit_of(path, handling), table, next_hop)
             for interface in entries_of(path, handling, routes=True):
@@ -166,8 +150,8 @@ def _next_hop(path: StreamPath, version: int, originates: bool) -> str:
 def flow_tables(paths: Sequence[StreamPath], handling: PacketHandling, name: str) -> Iterator[AddTable]:
     """Yield the tables for `flowtable`: a flow is added at its second frame, when conntrack has confirmed it."""
     family, match = ("inet", "meta l4proto") if routes_ipv6(handling) else ("ip", "ip protocol")
-    for netns in dict.fromkeys(nics_inside(path)[0].netns for path in paths):
-        nics = [nic.interface for path in each_nic_once(paths) for nic in nics_inside(path) if nic.netns == netns]
+    for netns in dict.fromkeys(inside_nics(path)[0].netns for path in paths):
+        nics = [nic.interface for path in each_nic_once(paths) for nic in inside_nics(path) if nic.netns == netns]
         devices, table = ", ".join(f'"{nic}"' for nic in nics), f"{family} {PREFIX}{name}"
         rules = [
             f"add table {table}",
@@ -185,11 +169,11 @@ def nat_tables(paths: Sequence[StreamPath], handling: PacketHandling, name: str)
         return
     before, after = NAT_NETWORKS[nat]
     hook, statement = ("postrouting priority 100", "snat") if nat == "source" else ("prerouting priority -100", "dnat")
-    for netns in dict.fromkeys(nics_inside(path)[0].netns for path in paths):
+    for netns in dict.fromkeys(inside_nics(path)[0].netns for path in paths):
         table = f"ip {PREFIX}{name}-nat"
         rules = [f"add table {table}", f"add chain {table} nat {{ type nat hook {hook}; policy accept; }}"]
         for path in paths:
-            if nics_inside(path)[0].netns == netns:
+            if inside_nics(path)[0].netns == netns:
                 entries = ", ".join(f'"{entry}"' for entry in entries_of(path, handling, routes=True))
                 match = f'oifname "{exit_of(path, handling)}"' if nat == "source" else f"iifname {{ {entries} }}"
                 target = f"ip prefix to ip {NAT_FIELDS[nat][0]}addr map {{ {before} : {after} }}"

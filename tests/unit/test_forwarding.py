@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from netbench.errors import ChangeError, MissingError, TestbedError, UsageError
 from netbench.linux.changes import AddAddress, AddTable, Change, KernelRequest, Redirect, SetSysctl
+from netbench.model.paths import inside_nics
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import MAX_STREAMS
 from netbench.uut.base import Assignment, Site
-from netbench.uut.forwarding import changes_in_guest, forwarding_changes, inside_nics
+from netbench.uut.forwarding import changes_in_guest, forwarding_changes
 from netbench.uut.guest_links import attaching_changes, guest_mac
 from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
