@@ -27,6 +27,7 @@ _LAST_FRAME_S = 0.002
 # 198.19.n.0/24, n being the stream's number from 1. The constant is not in paths.py, because loading that takes longer
 # than analysing a short capture.
 PREFIX_LENGTH = 24
+DISCARD_PORT = 9  # RFC 863, and the default of pktgen for both ports
 
 
 @dataclass(frozen=True, slots=True)

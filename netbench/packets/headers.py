@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from netbench.model.packet import ANY, IP_LAYERS, AnyValue, FieldRef, FieldValue, Layers, LayersChange, Packet
-from netbench.model.traffic import Traffic
+from netbench.model.traffic import DISCARD_PORT, Traffic
 
 _VXLAN_FLAGS = 0x08  # the VNI is valid (RFC 7348, section 5)
-_DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ def sent_layers(
             if _ip_around(packet.layers, number) == "IP":
                 defaults["chksum"] = 0
             if not inner:
-                defaults |= {"sport": _DISCARD_PORT, "dport": _DISCARD_PORT}
+                defaults |= {"sport": DISCARD_PORT, "dport": DISCARD_PORT}
         if layer.name == "VXLAN":
             defaults["flags"] = _VXLAN_FLAGS
         if layer.name == "MPLS" and inner and inner[0].name == "MPLS":

@@ -9,7 +9,7 @@ import dpkt
 
 from netbench.config.plugins import GENERATORS, SINKS, plugins
 from netbench.model.counts import StreamCounts
-from netbench.model.packet import FieldRef, Packet
+from netbench.model.packet import Packet, references
 from netbench.model.packet_description import shipped_packets
 from netbench.model.selftest_record import SelftestCheck
 from netbench.model.traffic import PKTGEN_MAGIC
@@ -83,21 +83,16 @@ def difference_of(frame: bytes, packet: Packet, seed: int) -> str:
         field.ref: int(values_of(field.values, field_seed(seed, number))[_turn(packet, number, flow)])
         for number, field in enumerate(packet.vary)
     }
-    layer, seen = scapy_classes()["Ether"](frame), dict.fromkeys((layer.name for layer in packet.layers), 0)
-    for described in packet.layers:
+    layer = scapy_classes()["Ether"](frame)
+    for reference, described in zip(references(packet.layers), packet.layers, strict=True):
         if type(layer).__name__ != described.name:
             return f"layer {type(layer).__name__} instead of {described.name}"
-        seen[described.name] += 1
         expected: dict[str, object] = dict(described.fields)
-        expected |= {
-            ref.field: value
-            for ref, value in varying.items()
-            if (ref.layer, ref.occurrence) == (described.name, seen[described.name])
-        }
+        expected |= {ref.field: value for ref, value in varying.items() if ref._replace(field="") == reference}
         for field, value in expected.items():
             found = layer.getfieldval(field)
             if _number(found) % 2**64 != _number(value) % 2**64:
-                return f"{FieldRef(described.name, field, seen[described.name])} = {found} instead of {value}"
+                return f"{reference._replace(field=field)} = {found} instead of {value}"
         layer = layer.payload
     return ""
 

@@ -95,13 +95,12 @@ def _refuse_sizes(sent: _SentPacket, paths: Sequence[StreamPath]) -> None:
         least, added = smallest_frame(sent.packet), added_bytes(sent.packet)
     except UsageError as error:
         raise UsageError(f"{sent.where}: {error}") from error
-    layers = "/".join(layer.name for layer in sent.packet.layers)
     for size in sent.sizes:
         if size.sizes[0] < least:
             of_mix = f" (of {size})" if size.is_mix else ""
             raise UsageError(
-                f"{sent.where}: frames of {size.sizes[0]} bytes{of_mix} have no room for {layers} and pktgen's header: "
-                f"the smallest have {least} bytes; set {sent.size_key} to {least} or more, or describe fewer layers"
+                f"{sent.where}: frames of {size.sizes[0]} bytes{of_mix} have no room for {sent.packet.headers} and pktgen's "
+                f"header: the smallest have {least} bytes; set {sent.size_key} to {least} or more, or describe fewer layers"
             )
         for path in paths:
             if size.largest_bytes + max(0, added) > largest_frame(path.mtu):

@@ -7,12 +7,13 @@ UDP ports in steps of 1, all at each frame.
 from collections.abc import Iterator, Mapping, Sequence
 
 from netbench.model.packet import ANY, AnyValue, FieldRef, FieldValue, Layer, Packet, SteppedValues, VaryingField
-from netbench.model.traffic import Traffic
+from netbench.model.packet_values import address_text
+from netbench.model.traffic import DISCARD_PORT, Traffic
 
 # The fields that pktgen can set, by layer; all others must be left out.
 _FIELDS = {
     "Ether": ("src", "dst"),
-    "Dot1Q": ("vlan", "prio", "dei", "id"),
+    "Dot1Q": ("vlan", "prio", "dei"),
     "MPLS": ("label", "cos", "s", "ttl"),  # the notation has s = 1 in the last label only
     "IP": ("src", "dst", "tos"),
     "IPv6": ("src", "dst", "tc"),
@@ -27,7 +28,6 @@ _RANGES = {
 }
 _NO_TAGS = "9999"  # an id above 4095 removes both tags, also as that of the outer one
 _NO_LABELS = "off"  # no number: older kernels read `0` as a label
-_DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
 _LAST_PORT = 65_535
 _MOST_LABELS = 15  # MAX_MPLS_LABELS is 16, but Linux before 6.15 rejects the last one
 _DEFAULT_LABEL = 3  # of scapy's MPLS
@@ -35,8 +35,6 @@ _DEFAULT_LABEL_TTL = 0  # of scapy's MPLS
 # Commands that change each other's values in `pktgen_if_write`: tags remove labels, labels remove tags. They are
 # written together, in the order of the settings.
 DEPENDENT = frozenset(("mpls", "vlan_id", "vlan_p", "vlan_cfi", "svlan_id", "svlan_p", "svlan_cfi"))
-
-
 # Its TTL is 32. It numbers IPv4 packets, and computes the checksum of UDP over IPv6, over the number of the frame, too.
 OWN_FIELDS: Mapping[FieldRef, FieldValue | AnyValue] = {
     FieldRef("IP", "ttl"): 32,
@@ -111,13 +109,13 @@ def address_settings(packet: Packet, traffic: Traffic) -> Mapping[str, str]:
         ip = layers["IPv6"]
         settings |= {"src6": str(ip.get("src", traffic.src_ip6)), "dst6": str(ip.get("dst", traffic.dst_ip6))}
     for field in ("sport", "dport"):
-        settings |= dict.fromkeys(_RANGES["UDP", field], str(udp.get(field, _DISCARD_PORT)))
+        settings |= dict.fromkeys(_RANGES["UDP", field], str(udp.get(field, DISCARD_PORT)))
     for varying in packet.vary:
         assert isinstance(varying.values, SteppedValues)
         least, most = _RANGES[varying.ref.layer, varying.ref.field]
         begin, end = varying.values.first, varying.values.first + varying.values.count
         if varying.ref.layer == "IP":
-            settings |= {least: _address(begin), most: _address(end - 1)}
+            settings |= {least: address_text("IPv4", begin), most: address_text("IPv4", end - 1)}
         else:
             settings |= {least: str(begin), most: str(end)}
     return settings
@@ -154,11 +152,10 @@ def _dependent_settings(layers: Sequence[Layer]) -> dict[str, str]:
 
 def _tag_settings(prefix: str, tag: Mapping[str, object]) -> dict[str, str]:
     """Return the commands of one tag; `prefix` is `s` for the outer one of two."""
-    canonical = _number(tag, "dei") or _number(tag, "id")
     return {
         f"{prefix}vlan_id": str(tag.get("vlan", 1)),
         f"{prefix}vlan_p": str(_number(tag, "prio")),
-        f"{prefix}vlan_cfi": str(canonical),
+        f"{prefix}vlan_cfi": str(_number(tag, "dei")),
     }
 
 
@@ -175,7 +172,3 @@ def _number(fields: Mapping[str, object], name: str, default: int = 0) -> int:
     value = fields.get(name, default)
     assert isinstance(value, int)
     return value
-
-
-def _address(number: int) -> str:
-    return ".".join(str(byte) for byte in number.to_bytes(4, "big"))
