@@ -24,7 +24,7 @@ from netbench.capture.clock_check import (
 from netbench.capture.delay_variation import OffsetTally
 from netbench.capture.frames import LINKS, FrameBatch, LinkHeader, address_text, is_one_number, link_name
 from netbench.capture.headers import DecodedBatch, StreamsBy, by_cooked_interface, decode, is_decoded, not_decoded
-from netbench.capture.packet_decoder import decode_described, header_bytes
+from netbench.capture.packet_decoder import decode_described, least_snap_length
 from netbench.capture.pcap import PLAIN_HEADERS_BYTES, TUNNEL_HEADERS_BYTES, CaptureReader, Interface
 from netbench.capture.reading import open_file, read_stream
 from netbench.capture.sequences import (
@@ -98,7 +98,7 @@ def _is_one_sequence(joined: CaptureCounts, separate: CaptureCounts) -> bool:
 
 def _analyzed(path: Path, expected: Sequence[Expected], by: StreamsBy) -> CaptureCounts:
     with open_file(path) as file:
-        reader = read_stream(file, str(path), headers_bytes(expected) if expected else TUNNEL_HEADERS_BYTES)
+        reader = read_stream(file, str(path), kept_bytes(expected) if expected else TUNNEL_HEADERS_BYTES)
         tally = CaptureTally(str(path), expected, by)
         for batch in reader.batches():
             tally.add(batch)
@@ -109,9 +109,9 @@ class TooManyStreamsError(UsageError):
     """More streams than memory is bounded for: their addresses vary."""
 
 
-def headers_bytes(expected: Sequence[Expected]) -> int:
+def kept_bytes(expected: Sequence[Expected]) -> int:
     """Return how many bytes of each frame a reader must keep for these streams."""
-    needed = (header_bytes(stream.headers) for stream in expected if stream.headers)
+    needed = (least_snap_length(stream.headers) for stream in expected if stream.headers)
     return min(TUNNEL_HEADERS_BYTES, max(PLAIN_HEADERS_BYTES, *needed, 0))
 
 

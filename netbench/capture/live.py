@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netbench.capture.capture_counts import CaptureCounts, Expected
-from netbench.capture.counting import CaptureTally, headers_bytes
+from netbench.capture.counting import CaptureTally, kept_bytes
 from netbench.capture.frames import FrameBatch
 from netbench.capture.pcap import CaptureReader
 from netbench.capture.reading import read_stream
@@ -107,7 +107,7 @@ class LiveCapture:
         self._name = f"the capture of {awaited.stream}"
         self._tally, self._earlier = CaptureTally(self._name, [awaited]), CaptureTally(self._name, [awaited])
         self._tally.prepare()
-        self._headers_bytes = headers_bytes([awaited])
+        self._kept_bytes = kept_bytes([awaited])
         self._frames_are = "pktgen's header" if awaited.headers else "the stream's addresses"
         self._from_ns = from_ns
         self._read_frames = 0
@@ -184,7 +184,7 @@ class LiveCapture:
                 if cpus:
                     os.sched_setaffinity(0, cpus)  # 0 is the calling thread, see sched_setaffinity(2)
                 try:
-                    self._count(read_stream(file, self._name, self._headers_bytes))
+                    self._count(read_stream(file, self._name, self._kept_bytes))
                 finally:
                     while file.read(_DISCARDED_BYTES):  # otherwise the writer would block, or die, before its report
                         pass

@@ -20,7 +20,7 @@ from netbench.model.traffic import PKTGEN_MAGIC
 _US_PER_S = 1_000_000
 
 
-def header_bytes(headers: ExpectedHeaders) -> int:
+def least_snap_length(headers: ExpectedHeaders) -> int:
     """Return how many bytes of each frame must be captured: up to the end of pktgen's header, wherever it may be."""
     return max(headers.template.header_bytes, *(at + PKTGEN_BYTES for at in (0, *headers.also_at)))
 

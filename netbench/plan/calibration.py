@@ -30,7 +30,7 @@ _USUAL_S = 1.0
 _STEADY_PART = 0.8
 # A UUT that is offered this many times its maximum is certainly overloaded.
 _OVERLOAD = 1.2
-_PLAIN = {"packet": (None,), "vary": None, "expect": None}  # as in a profile without packets
+_WITHOUT_PACKETS = {"packet": (None,), "vary": None, "expect": None}  # as in a profile without packets
 _LISTED = 3  # missing rates in an error
 
 
@@ -295,7 +295,7 @@ def calibration_plan(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
     case = case.model_copy(update={"streams": tuple(sorted(numbers))})
     update = {
         "frame_sizes": tuple(sizes),
-        **_PLAIN,  # sizes name their packets
+        **_WITHOUT_PACKETS,  # sizes name their packets
         "loads": (),
         "streams": case.streams,
         "scenarios": (case,),

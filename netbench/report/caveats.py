@@ -82,16 +82,18 @@ def _missing(results: CampaignResults) -> Iterator[tuple[str, str]]:
 
 def _changed(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
     """The header fields that are not as expected at the sink, for each UUT and packet; loads are added up."""
-    by_packet = grouped(changed_frames(groups), lambda of: (of.measurement.uut, of.measurement.frame_size.packet))
+    by_packet = grouped(
+        changed_frames(groups), lambda changed: (changed.measurement.uut, changed.measurement.frame_size.packet)
+    )
     for (uut, packet), members in by_packet.items():
         texts = [
             sentence(
                 "caveats.changed_headers" if field == OTHER_HEADERS else "caveats.changed_field",
                 field=field,
-                changed=f"{sum(of.frames for of in same):,}",
-                received=f"{sum(of.received for of in same):,}",
+                changed=f"{sum(changed.frames for changed in same):,}",
+                received=f"{sum(changed.received for changed in same):,}",
             )
-            for field, same in grouped(members, lambda of: of.field).items()
+            for field, same in grouped(members, lambda changed: changed.field).items()
         ]
         more = len(texts) - _MOST_CAVEATS
         fields = "; ".join([*texts[:_MOST_CAVEATS], *([count(more, "more field")] if more > 0 else [])])

@@ -364,55 +364,61 @@ def _costs(
 def _packets(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
     """The cost of each packet relative to plain frames, the costliest first, at the smallest frames."""
     costs = packet_costs(groups)
-    conditions = _conditions([of.plain for of in costs])
+    conditions = _conditions([packet_cost.plain for packet_cost in costs])
     if conditions is None:
         return
-    shown = [of for of in costs if conditions.include(of.plain)]
-    cuts = sorted((of for of in shown if _is_cut(of.frames)), key=lambda of: of.frames.ratio or 0.0)
+    shown = [packet_cost for packet_cost in costs if conditions.include(packet_cost.plain)]
+    cuts = sorted(
+        (packet_cost for packet_cost in shown if _is_cut(packet_cost.frames)),
+        key=lambda packet_cost: packet_cost.frames.ratio or 0.0,
+    )
     texts = [
-        (packet, enumerated(_shortened([_cut_text(results, of) for of in same], "more_cuts")))
+        (packet, enumerated(_shortened([_cut_text(results, packet_cost) for packet_cost in same], "more_cuts")))
         for packet, same in grouped(cuts, _packet_of).items()
     ]
     details = [f"{packet}: {text}." for packet, text in texts[1:_MOST_NAMED]]
-    by_uut = grouped((of for of in shown if of not in cuts), lambda of: label(of.best.uut, results.emulated))
+    by_uut = grouped(
+        (packet_cost for packet_cost in shown if packet_cost not in cuts),
+        lambda packet_cost: label(packet_cost.best.uut, results.emulated),
+    )
     details += [f"{uut}: {_other_costs(same)}." for uut, same in list(by_uut.items())[:_MOST_NAMED]]
     if texts:
         (packet, text), *_ = texts
         several = len(dict.fromkeys(map(_packet_of, shown))) > 1
         lead = sentence("findings.packet_costs_most" if several else "findings.packet_costs", packet=packet, cuts=text)
     else:
-        is_known = not all(not_measurable(of.frames) for of in shown)
+        is_known = not all(not_measurable(packet_cost.frames) for packet_cost in shown)
         lead = sentence("findings.no_packet_cost" if is_known else "findings.packet_cost_unknown")
-    repetitions = _repetitions(group for of in shown for group in (of.best, of.plain))
+    repetitions = _repetitions(group for packet_cost in shown for group in (packet_cost.best, packet_cost.plain))
     details.append(sentence("findings.conditions", conditions=f"{conditions}, {repetitions}"))
     yield Finding("Packets", lead, "packet-cost", " ".join(details))
 
 
-def _packet_of(of: PacketCost) -> str:
-    return of.best.frame_size.packet
+def _packet_of(packet_cost: PacketCost) -> str:
+    return packet_cost.best.frame_size.packet
 
 
 def _is_cut(ratio: RatioOfMeans) -> bool:
     return bool(not not_measurable(ratio) and ratio.significant and (ratio.ratio or 0.0) < 1)
 
 
-def _cut_text(results: CampaignResults, of: PacketCost) -> str:
-    return f"of {label(of.best.uut, results.emulated)} by {cost(of.frames)}"
+def _cut_text(results: CampaignResults, packet_cost: PacketCost) -> str:
+    return f"of {label(packet_cost.best.uut, results.emulated)} by {cost(packet_cost.frames)}"
 
 
 def _other_costs(costs: Iterable[PacketCost]) -> str:
     """`no significant change with ipv6, vlan (changes above 4 % are excluded), gre too noisy to tell (±60 %)`."""
     same, texts = list[PacketCost](), list[str]()
     unclear: dict[str, list[str]] = {}
-    for of in costs:
-        if why := not_measurable(of.frames):
-            unclear.setdefault(why, []).append(_packet_of(of))
-        elif of.frames.significant:
-            texts.append(f"{_packet_of(of)} {times_base(of.frames, 'plain frames')}")
+    for packet_cost in costs:
+        if why := not_measurable(packet_cost.frames):
+            unclear.setdefault(why, []).append(_packet_of(packet_cost))
+        elif packet_cost.frames.significant:
+            texts.append(f"{_packet_of(packet_cost)} {times_base(packet_cost.frames, 'plain frames')}")
         else:
-            same.append(of)
+            same.append(packet_cost)
     if same:
-        limit = limit_excluded(of.frames for of in same)
+        limit = limit_excluded(packet_cost.frames for packet_cost in same)
         known = "" if limit is None else f" (changes above {limit} % are excluded)"
         texts.insert(0, f"no significant change with {', '.join(map(_packet_of, same))}{known}")
     return "; ".join((*texts, *(f"{', '.join(names)} {why}" for why, names in unclear.items())))

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 from pydantic import BaseModel
 
 from netbench.capture.capture_counts import ANY_NUMBER, STAMP_TOLERANCE_NS, Expected
-from netbench.capture.packet_decoder import header_bytes
+from netbench.capture.packet_decoder import least_snap_length
 from netbench.hosts.base import Host
 from netbench.linux.requirements import Requirement
 from netbench.model.frame_template import ExpectedHeaders
@@ -46,7 +46,7 @@ class Incoming:
     @property
     def stored_bytes(self) -> int:
         """The bytes of each frame that are captured: the snap length, or more where described headers need them."""
-        return self.snap_length if self.headers is None else max(self.snap_length, header_bytes(self.headers))
+        return self.snap_length if self.headers is None else max(self.snap_length, least_snap_length(self.headers))
 
     @property
     def expected(self) -> Expected:

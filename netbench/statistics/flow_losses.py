@@ -87,7 +87,7 @@ def _field_loss(group: Group, name: str, members: list[tuple[int, FieldGroups]])
         measurement=group,
         field=name,
         groups=max(field.groups for _, field in members),
-        lossy=tuple(sorted(summed, key=lambda of: of.lost, reverse=True)),
+        lossy=tuple(sorted(summed, key=lambda lossy_group: lossy_group.lost, reverse=True)),
         fairness=mean_interval(indices) if indices else None,
     )
 

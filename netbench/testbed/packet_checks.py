@@ -99,8 +99,9 @@ def _refuse_sizes(sent: _SentPacket, paths: Sequence[StreamPath]) -> None:
         if size.sizes[0] < least:
             of_mix = f" (of {size})" if size.is_mix else ""
             raise UsageError(
-                f"{sent.where}: frames of {size.sizes[0]} bytes{of_mix} have no room for {sent.packet.headers} and pktgen's "
-                f"header: the smallest have {least} bytes; set {sent.size_key} to {least} or more, or describe fewer layers"
+                f"{sent.where}: frames of {size.sizes[0]} bytes{of_mix} have no room for {sent.packet.headers} and "
+                f"pktgen's header: the smallest have {least} bytes; set {sent.size_key} to {least} or more, or "
+                "describe fewer layers"
             )
         for path in paths:
             if size.largest_bytes + max(0, added) > largest_frame(path.mtu):

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from netbench.capture.capture_counts import ANY_NUMBER, STAMP_TOLERANCE_NS, CaptureCounts, Expected
 from netbench.capture.counting import analyze_capture
-from netbench.capture.packet_decoder import header_bytes
+from netbench.capture.packet_decoder import least_snap_length
 from netbench.errors import UsageError
 from netbench.model.frame_size import FrameSize
 from netbench.model.packet import Packet
@@ -198,7 +198,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "frame_size", "first"), CASES, ids=str)
 def test_every_frame_is_counted_where_it_belongs(tmp_path: Path, name: str, frame_size: FrameSize, first: int) -> None:
     described = Described.of(PACKETS[name], frame_size)
-    sent, snap = range(first, first + 300), header_bytes(described.headers)
+    sent, snap = range(first, first + 300), least_snap_length(described.headers)
     frames = arrivals(described, sent, range(1, 14))
     expected = expected_of(described, sent)
     result = recount(frames, described, sent, START_US)
@@ -213,7 +213,7 @@ def test_every_frame_is_counted_where_it_belongs(tmp_path: Path, name: str, fram
 @pytest.mark.parametrize(("name", "frame_size", "first"), CASES[::3], ids=str)
 def test_a_pipe_has_the_counts_of_a_file(tmp_path: Path, name: str, frame_size: FrameSize, first: int) -> None:
     described = Described.of(PACKETS[name], frame_size)
-    sent, snap = range(first, first + 200), header_bytes(described.headers)
+    sent, snap = range(first, first + 200), least_snap_length(described.headers)
     frames = [cut(frame, snap) for frame in arrivals(described, sent, range(1, 13))]
     expected = expected_of(described, sent)
     path = tmp_path / "c.pcap"

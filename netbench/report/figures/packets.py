@@ -1,18 +1,19 @@
 """Figures of packets: the cost of each encapsulation relative to plain frames, and throughput by number of flows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from netbench.model.frame_size import FrameSize
 from netbench.report.figures.chart import Chart, Mark, numbers_of, of_interval
 from netbench.report.figures.panels import THROUGHPUT, Panels, end_of_axis, ends_of, kfps_of_mix
 from netbench.report.figures.registry import Figure, NamedChart, by_setting
 from netbench.report.formats import at_least, bounded, count, kfps_interval, mbps_interval, mean
-from netbench.report.model import ReportModel
 from netbench.report.styles import Style
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import statement
 from netbench.statistics.packet_cost import FlowPoint, FlowScaling, PacketCost, flow_scaling, packet_costs
 
+Compared = TypeVar("Compared", PacketCost, FlowScaling)
 _HIGHEST = 150  # percent: the upper end of an interval that stretches an axis
 _BESIDE = 1.5  # the ratio by which an axis of flows is longer than its marks
 
@@ -79,16 +80,16 @@ def flows_chart(scaling: Sequence[FlowScaling], styles: Mapping[str, Style]) -> 
         styles,
         "Flows of each stream",
         THROUGHPUT,
-        key_of=lambda of: of.first.frame_size.without_packet,
-        uut_of=lambda of: of.first.uut,
+        key_of=lambda series: series.first.frame_size.without_packet,
+        uut_of=lambda series: series.first.uut,
     )
-    dashes = panels.dashes(list(dict.fromkeys(of.headers for of in scaling)))
+    dashes = panels.dashes(list(dict.fromkeys(series.headers for series in scaling)))
     for size, uut, of_uut in panels.cells:
-        for of in of_uut:
-            marks = [mark for point in of.points if (mark := _flow_mark(point, of.headers))]
-            name = f"{styles[uut].label}, {of.headers}" if len(dashes) > 1 else ""
-            panels.line(size, uut, marks, dash=dashes[of.headers], name=name)
-    every = [point.flows for of in scaling for point in of.points]
+        for series in of_uut:
+            marks = [mark for point in series.points if (mark := _flow_mark(point, series.headers))]
+            name = f"{styles[uut].label}, {series.headers}" if len(dashes) > 1 else ""
+            panels.line(size, uut, marks, dash=dashes[series.headers], name=name)
+    every = [point.flows for series in scaling for point in series.points]
     for size in panels.panels:
         panels.scale(size, x=[min(every) / _BESIDE, max(every) * _BESIDE])
     chart = panels.finished(rates="y")
@@ -111,22 +112,19 @@ def _flow_mark(point: FlowPoint, headers: str) -> Mark | None:
     return Mark(point.flows, throughput.mean, hover, numbers, *ends_of(throughput), y_kfps=y_kfps)
 
 
-def _cost_charts(model: ReportModel) -> Iterator[NamedChart]:
-    """A chart for each scenario and number of sources."""
-    by_view = grouped(packet_costs(model.groups), lambda cost: (cost.best.scenario, cost.best.sources))
-    for place, ((scenario, sources), members) in enumerate(by_view.items()):
+def _by_view(
+    members: Iterable[Compared],
+    best_of: Callable[[Compared], Group],
+    chart: Callable[[Sequence[Compared], Mapping[str, Style]], Chart],
+    name: str,
+    styles: Mapping[str, Style],
+) -> Iterator[NamedChart]:
+    """Yield a chart for each scenario and number of sources of the groups that `best_of` returns."""
+    by_view = grouped(members, lambda member: (best_of(member).scenario, best_of(member).sources))
+    for place, ((scenario, sources), of_view) in enumerate(by_view.items()):
         heading = f"{scenario}, {count(sources, 'source')}" if len(by_view) > 1 else ""
         yield from by_setting(
-            members, lambda cost: cost.best.uut, model.styles, cost_chart, f"packet-cost-{place}", heading=heading
-        )
-
-
-def _flow_charts(model: ReportModel) -> Iterator[NamedChart]:
-    by_view = grouped(flow_scaling(model.groups), lambda of: (of.first.scenario, of.first.sources))
-    for place, ((scenario, sources), members) in enumerate(by_view.items()):
-        heading = f"{scenario}, {count(sources, 'source')}" if len(by_view) > 1 else ""
-        yield from by_setting(
-            members, lambda of: of.first.uut, model.styles, flows_chart, f"flows-{place}", heading=heading
+            of_view, lambda member: best_of(member).uut, styles, chart, f"{name}-{place}", heading=heading
         )
 
 
@@ -134,11 +132,11 @@ COST = Figure(
     "packet-cost",
     "Cost of each encapsulation",
     lambda model: "" if packet_costs(model.groups) else "no UUT was measured with plain frames and another packet",
-    _cost_charts,
+    lambda model: _by_view(packet_costs(model.groups), lambda cost: cost.best, cost_chart, "packet-cost", model.styles),
 )
 FLOWS = Figure(
     "flows",
     "Throughput by number of flows",
     lambda model: "" if flow_scaling(model.groups) else "no UUT was measured with several numbers of flows",
-    _flow_charts,
+    lambda model: _by_view(flow_scaling(model.groups), lambda series: series.first, flows_chart, "flows", model.styles),
 )

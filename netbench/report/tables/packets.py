@@ -52,7 +52,7 @@ def costs(model: ReportModel) -> Iterator[Table]:
 @report_table("flow-scaling", is_exported=True)
 def scaling(model: ReportModel) -> Iterator[Table]:
     """The highest throughput by number of flows."""
-    if rows := [(of, point) for of in flow_scaling(model.groups) for point in of.points]:
+    if rows := [(series, point) for series in flow_scaling(model.groups) for point in series.points]:
         yield table(
             rows,
             *place_columns(model.styles, lambda row: row[1].best),
