@@ -37,7 +37,7 @@ from netbench.sinks.base import Incoming
 from netbench.sinks.bpf import BpfOptions, BpfSink
 from netbench.sinks.measuring_window import settled
 from tests.unit.described_packets import PACKETS, Described, vary
-from tests.unit.inputs import topology
+from tests.unit.inputs import impaired, topology
 
 pytestmark = pytest.mark.root
 
@@ -48,21 +48,17 @@ TCX, NATIVE, GENERIC = "tcx ingress", "xdp, native", "xdp, generic"
 HOOKS: dict[str, tuple[Any, int]] = {TCX: ("tcx", 2), NATIVE: ("xdp", 2), GENERIC: ("xdp", 1)}
 
 
-IPV6 = SteppedValues(int(ip_address("2001:2::10")), 1, 5)
-MORE_PACKETS = {
-    "ipv6": Packet("ipv6", (Layer("Ether"), Layer("IPv6"), Layer("UDP")), (vary("IPv6", "src", IPV6),)),
-    # More flows than frames, four varying fields.
-    "flows": Packet(
-        "flows",
-        (Layer("Ether"), Layer("IPv6"), Layer("UDP")),
-        (
-            vary("Ether", "src", SteppedValues(0x020000001000, 1, 64)),
-            vary("IPv6", "src", SteppedValues(int(ip_address("2001:2::10")), 3, 4096)),
-            vary("UDP", "sport", RandomValues(1024, 65535, 5000)),
-            vary("UDP", "dport", ListedValues((53, 80, 443))),
-        ),
+# More flows than frames, four varying fields.
+FLOWS = Packet(
+    "flows",
+    (Layer("Ether"), Layer("IPv6"), Layer("UDP")),
+    (
+        vary("Ether", "src", SteppedValues(0x020000001000, 1, 64)),
+        vary("IPv6", "src", SteppedValues(int(ip_address("2001:2::10")), 3, 4096)),
+        vary("UDP", "sport", RandomValues(1024, 65535, 5000)),
+        vary("UDP", "dport", ListedValues((53, 80, 443))),
     ),
-}
+)
 
 
 class Wire(NamedTuple):
@@ -70,6 +66,13 @@ class Wire(NamedTuple):
 
     host: NamespaceHost
     hook: str
+
+    def sender(self) -> socket.socket:
+        """A socket that sends out of tx."""
+        path = namespace_path(self.host.netns)
+        sender = within(path, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+        sender.bind(("tx", 0))
+        return sender
 
 
 @pytest.fixture
@@ -110,16 +113,9 @@ class Trial:
         self._sink.arm(self._incoming)
         assert self._sink.armed(10)
         assert f"hook={self._wire.hook} (" in self._sink.identity().details
-        self._socket = self.opened()
+        self._socket = self._wire.sender()
         self.first_ns = time.time_ns()
         return self
-
-    def opened(self) -> socket.socket:
-        """A socket that sends out of tx."""
-        path = namespace_path(self._wire.host.netns)
-        sender = within(path, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
-        sender.bind(("tx", 0))
-        return sender
 
     def __exit__(self, *_):
         self._socket.close()
@@ -241,24 +237,6 @@ SIZES = {"plain": 64, "ipv6": 96, "vlans": 67, "qinq": 128, "vxlan": 256, "tcp":
 SIZES |= {"macs": 3500, "pop": 80, "flows": 96}
 
 
-def order_of(numbers: range, seed: int) -> list[int]:
-    """Sequence numbers with losses, copies and late ones, in the order of sending."""
-    draw, order = random.Random(seed), []
-    late: list[tuple[int, int]] = []
-    for number in numbers:
-        fate = draw.random()
-        late = [(wait - 1, delayed) for wait, delayed in late]
-        if fate < 0.1:
-            late.append((draw.choice((1, 2, 40, 700)), number))
-        elif fate > 0.2:
-            order.append(number)
-        if fate > 0.95:
-            order.append(draw.choice(order))
-        order += [delayed for wait, delayed in late if not wait]
-        late = [(wait, delayed) for wait, delayed in late if wait]
-    return order
-
-
 @dataclass
 class Recount:
     """The counts of frames, one after the other."""
@@ -323,10 +301,10 @@ def send_foreign(trial: Trial) -> tuple[int, int]:
     indirect=["wire"],
 )
 def test_each_change_loss_and_late_frame_is_counted(wire, name, tmp_path):
-    described = Described.of((PACKETS | MORE_PACKETS)[name], FrameSize.of(SIZES[name]))
+    described = Described.of((PACKETS | {"flows": FLOWS})[name], FrameSize.of(SIZES[name]))
     recount, draw = Recount(described.headers.flows), random.Random(name)
     with Trial(wire, described, tmp_path / "trial") as trial:
-        for place, number in enumerate(order_of(range(FRAMES), 7)):
+        for place, number in enumerate(impaired(range(FRAMES), 7)):
             impairment = draw.choice(IMPAIRMENTS[name]) if draw.random() < 0.3 else NOTHING
             trial.send(impairment.frame(trial, number))
             recount.add(number, impairment)
@@ -354,7 +332,7 @@ def test_all_cpus_count_exactly(wire, tmp_path):
         sent = [impairments[number % 10 - 3] if 2 < number % 10 < 9 else NOTHING for number in range(frames)]
 
         def send(numbers: range) -> None:
-            with trial.opened() as sender:
+            with wire.sender() as sender:
                 for number in numbers:
                     frame = sent[number].frame(trial, number)
                     for _ in range(1 + (number % 7 == 0)):
@@ -371,7 +349,7 @@ def test_all_cpus_count_exactly(wire, tmp_path):
     changed = Counter(name for impairment in sent for name in impairment.changes)
     assert (received.frames, received.duplicates, received.foreign) == (frames, -(-frames // 7), 0)
     assert (packet.changed_frames, dict(packet.changed)) == (
-        sum(map(bool, (one.changes for one in sent))),
+        sum(bool(impairment.changes) for impairment in sent),
         dict(changed),
     )
     assert packet.lossy_flows == 0
@@ -382,12 +360,9 @@ def test_one_sink_counts_plain_and_described_trials_in_turn(wire, tmp_path):
     """The programs replace each other at the hook, and none has counts of the trial before."""
     sink = BpfSink(BpfOptions(sample=1, hook=HOOKS[wire.hook][0]))
     sink.open(wire.host, "rx", [])
-    path = namespace_path(wire.host.netns)
-    sender = within(path, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
-    sender.bind(("tx", 0))
-    with closing(sink), sender:
+    with closing(sink), wire.sender() as sender:
         for frames, name in ((50, ""), (70, "flows"), (60, ""), (90, "ipv6"), (80, "flows")):
-            described = Described.of((PACKETS | MORE_PACKETS)[name or "plain"], FrameSize.of(96))
+            described = Described.of((PACKETS | {"flows": FLOWS})[name or "plain"], FrameSize.of(96))
             headers = described.headers if name else None
             traffic = replace(described.traffic, fps=float(frames))
             first_ns = time.time_ns()

@@ -28,7 +28,7 @@ from netbench.model.packet import AnyValue, FieldRef, Layer, Packet, SteppedValu
 from netbench.model.paths import StreamPath
 from netbench.model.topology_specs import UutSpec
 from netbench.packets.headers import Addresses, sent_layers
-from netbench.packets.scapy_layers import scapy_classes
+from netbench.packets.scapy_layers import scapy_packet
 from netbench.testbed.resolved import make_uut
 from netbench.uut.base import ActiveGuest, UnitUnderTest
 from netbench.uut.packet_support import PACKET_FEATURES
@@ -68,20 +68,11 @@ def described(*layers: Layer, vary: Sequence[VaryingField] = ()) -> Packet:
     return Packet("tested", layers, tuple(vary))
 
 
-def frame_of(layers: Sequence[Layer]) -> Any:
-    """The frame of scapy with these headers."""
-    packet: Any = None
-    for one in layers:
-        header = scapy_classes()[one.name](**dict(one.fields))
-        packet = header if packet is None else packet / header
-    return packet / Payload(MARK)
-
-
 def as_sent(packet: Packet, path: StreamPath, active: ActiveGuest) -> tuple[Layer, ...]:
     """The headers with the addresses of the stream where the packet has none."""
     next_hop = active.ready.next_hop_macs[path.name]
     own = Addresses(path.source.mac, next_hop, path.src_ip, path.dst_ip, path.src_ip6_of(0), path.dst_ip6)
-    return sent_layers(packet, own, {})
+    return sent_layers(packet, own)
 
 
 @contextmanager
@@ -104,7 +95,7 @@ def output_with(output: Tail, lines: int, limit_s: float = 2.0) -> list[str]:
 
 def sent_and_received(yard: Yard, active: ActiveGuest, path: StreamPath, packet: Packet) -> list[Any]:
     """Send frames of a packet; return those received, and assert that nothing else is."""
-    frame = bytes(frame_of(as_sent(packet, path, active)))
+    frame = bytes(scapy_packet(as_sent(packet, path, active)) / Payload(MARK))
     with recording(yard, path.sink.interface) as output:
         run_checked(yard.hosts["source"], [sys.executable, "-c", SEND, path.source.interface, str(FRAMES), frame.hex()])
         frames = [bytes.fromhex(line) for line in output_with(output, FRAMES + 1, 1.0)[1:]]
@@ -115,22 +106,21 @@ def sent_and_received(yard: Yard, active: ActiveGuest, path: StreamPath, packet:
 def assert_as_expected(received: Any, packet: Packet, path: StreamPath, active: ActiveGuest) -> None:
     """Assert that a received frame has the headers that the UUT should send, byte for byte, but for ANY."""
     layers = active.ready.at_sink.get(path.name, lambda layers: layers)(as_sent(packet, path, active))
-    fixed = [Layer(one.name, tuple((n, v) for n, v in one.fields if not isinstance(v, AnyValue))) for one in layers]
-    wanted: Any = Ether(bytes(frame_of(fixed)))
-    for number, one in enumerate(layers):
-        free = {name for name, value in one.fields if isinstance(value, AnyValue)}
+    wanted: Any = Ether(bytes(scapy_packet(layers) / Payload(MARK)))
+    for number, layer in enumerate(layers):
+        free = {name for name, value in layer.fields if isinstance(value, AnyValue)}
         got, should = received.getlayer(number), wanted.getlayer(number)
         assert got.name == should.name
         for field in set(got.fields) - free:
-            assert got.fields[field] == should.fields[field], f"{one.name}.{field}"
+            assert got.fields[field] == should.fields[field], f"{layer.name}.{field}"
     checked: Any = received.copy()
-    for one in (IP, UDP):
+    for kind in (IP, UDP):
         for number in range(1, 3):
-            if (header := checked.getlayer(one, number)) and header.chksum:
+            if (header := checked.getlayer(kind, number)) and header.chksum:
                 before = header.chksum
                 del header.chksum
                 again: Any = Ether(bytes(checked))
-                assert again.getlayer(one, number).chksum == before
+                assert again.getlayer(kind, number).chksum == before
 
 
 INNER = (layer("Ether"), layer("IP"), layer("UDP"))

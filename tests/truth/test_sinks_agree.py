@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import random
 import socket
 import struct
 import subprocess
@@ -29,7 +28,7 @@ from netbench.sinks.base import Incoming
 from netbench.sinks.bpf import BpfOptions, BpfSink
 from netbench.sinks.measuring_window import received_of, settled
 from netbench.sinks.tcpdump import TcpdumpSink
-from tests.unit.inputs import topology
+from tests.unit.inputs import impaired, topology
 
 pytestmark = pytest.mark.root
 
@@ -164,24 +163,6 @@ def percentiles(received):
     spreads = {"delay": received.delay, "ipdv": received.ipdv}
     times = {(of, name): getattr(spread, name, None) for of, spread in spreads.items() for name in PERCENTILES}
     return {key: time for key, time in times.items() if time is not None}
-
-
-def impaired(numbers, seed):
-    """Sequence numbers with losses, copies and late ones, in the order of sending."""
-    draw, order = random.Random(seed), []
-    late: list[tuple[int, int]] = []
-    for number in numbers:
-        fate = draw.random()
-        late = [(wait - 1, delayed) for wait, delayed in late]
-        if fate < 0.1:
-            late.append((draw.choice((1, 2, 40, 700)), number))
-        elif fate > 0.2:
-            order.append(number)
-        if fate > 0.95:
-            order.append(draw.choice(order))
-        order += [delayed for wait, delayed in late if not wait]
-        late = [(wait, delayed) for wait, delayed in late if wait]
-    return order
 
 
 def odd_frames(trial):

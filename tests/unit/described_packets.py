@@ -27,7 +27,8 @@ _SRC_IP, _DST_IP = "198.18.1.2", "198.19.1.2"
 
 
 def layers(*described: str | tuple[str, dict[str, FieldValue]]) -> tuple[Layer, ...]:
-    return tuple(Layer(one) if isinstance(one, str) else Layer(one[0], tuple(one[1].items())) for one in described)
+    named = ((layer, {}) if isinstance(layer, str) else layer for layer in described)
+    return tuple(Layer(name, tuple(fields.items())) for name, fields in named)
 
 
 def traffic_of_packet(packet: Packet, frame_size: FrameSize) -> Traffic:
@@ -103,6 +104,8 @@ class Described(NamedTuple):
                 over = next(outer.name for outer in reversed(expect[:number]) if outer.name in ("IP", "IPv6"))
                 own = {"chksum": 0} if over == "IP" else {}
                 own |= {"sport": 9, "dport": 9} if number == len(expect) - 1 else {}
+            if layer.name == "VXLAN":
+                own = {"flags": 0x08}
             if layer.name == "MPLS" and expect[number + 1].name == "MPLS":
                 own = {"s": 0}
             scapy_layer = scapy_classes()[layer.name](**(own | given))
@@ -142,7 +145,7 @@ PACKETS = {
         Packet("qinq", layers("Ether", ("Dot1AD", {"vlan": 200}), ("Dot1Q", {"vlan": 100}), "IP", "UDP")),
         Packet("mpls", layers("Ether", ("MPLS", {"label": 7}), ("MPLS", {"label": 16}), "IP", "UDP")),
         Packet("gre", layers("Ether", "IP", "GRE", "IP", "UDP"), (vary("IP", "src", SOURCES, 2),)),
-        Packet("vxlan", layers("Ether", "IP", "UDP", ("VXLAN", {"vni": 42, "flags": 8}), "Ether", "IP", "UDP")),
+        Packet("vxlan", layers("Ether", "IP", "UDP", ("VXLAN", {"vni": 42}), "Ether", "IP", "UDP")),
         Packet("geneve", layers("Ether", "IP", "UDP", ("GENEVE", {"vni": 42}), "Ether", "IPv6", "UDP")),
         Packet("gtp", layers("Ether", "IP", "UDP", ("GTP_U_Header", {"teid": 7}), "IP", "UDP")),
         Packet(

@@ -1,5 +1,7 @@
 """Topologies and profiles for tests, as short as they can be."""
 
+import random
+from collections.abc import Iterable
 from dataclasses import replace
 
 from netbench.model.frame_size import FrameSize, parse_frame_size
@@ -93,6 +95,24 @@ def stream_traffic(stream: str = "s1", **changes) -> Traffic:
     """One second of frames at 1,000 frames/s; any field can be given."""
     ends = "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2"
     return replace(Traffic(stream, *ends, FrameSize.of(64), 1000.0, 1.0, 1, 1), **changes)
+
+
+def impaired(numbers: Iterable[int], seed: int) -> list[int]:
+    """Sequence numbers with losses, copies and late ones, in the order of sending."""
+    draw, order = random.Random(seed), []
+    late: list[tuple[int, int]] = []
+    for number in numbers:
+        fate = draw.random()
+        late = [(wait - 1, delayed) for wait, delayed in late]
+        if fate < 0.1:
+            late.append((draw.choice((1, 2, 40, 700)), number))
+        elif fate > 0.2:
+            order.append(number)
+        if fate > 0.95:
+            order.append(draw.choice(order))
+        order += [delayed for wait, delayed in late if not wait]
+        late = [(wait, delayed) for wait, delayed in late if wait]
+    return order
 
 
 def planned_trial(topology: Topology, profile: Profile, streams: tuple[str, ...], **more) -> TrialSpec:

@@ -16,7 +16,6 @@ from netbench.model.header_sizes import header_bytes
 from netbench.model.packet import (
     ANY,
     FieldRef,
-    Layer,
     ListedValues,
     Packet,
     RandomValues,
@@ -29,13 +28,10 @@ from netbench.model.packet_notation import layers_text, parse_layers
 from netbench.model.packet_values import DescriptionError
 from netbench.model.profile import Profile
 from netbench.model.topology_specs import StreamSpec
+from tests.unit.described_packets import layers
 from tests.unit.inputs import profile
 
 UDP4 = "Ether()/IP()/UDP()"
-
-
-def layers(*named) -> tuple[Layer, ...]:
-    return tuple(Layer(name, tuple(fields.items())) for name, fields in named)
 
 
 @pytest.mark.parametrize(
@@ -565,8 +561,8 @@ def test_shipped_packets_have_the_flows_of_their_names():
 
 def test_several_packets_have_different_names():
     found = parse_packets(["plain", UDP4, "vlan", "Ether()/IPv6()/UDP()"])
-    assert [one and one.name for one in found] == [None, "packet-1", "vlan", "packet-2"]
-    assert [one and one.name for one in parse_packets(UDP4)] == ["packet"]
+    assert [found_packet and found_packet.name for found_packet in found] == [None, "packet-1", "vlan", "packet-2"]
+    assert [found_packet and found_packet.name for found_packet in parse_packets(UDP4)] == ["packet"]
     for twice in (["vlan", "vlan"], ["plain", "plain"], [packet(name="a"), packet(name="a")]):
         with pytest.raises(DescriptionError, match="is the name of two packets"):
             parse_packets(twice)

@@ -40,8 +40,8 @@ def test_layers_and_their_fields_have_scapys_names_and_widths(name):
     ours = LAYERS[name].fields
     absent = {"ts_ori", "ts_rx", "ts_tx", "gw", "ptr", "reserved", "length", "addr_mask", "nexthopmtu", "unused"}
     messages = absent | {"extpad", "ext"} if name == "ICMP" else set()
-    assert [one for one in theirs if one in ours] == list(ours)
-    assert {one for one in theirs if (name, one) not in LEFT_OUT} - messages == set(ours)
+    assert [field for field in theirs if field in ours] == list(ours)
+    assert {field for field in theirs if (name, field) not in LEFT_OUT} - messages == set(ours)
     for field in ours.values():
         assert field.bits in (0, theirs[field.name])
 

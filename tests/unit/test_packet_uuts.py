@@ -333,10 +333,10 @@ def test_headers_at_the_sink(options, sent, expected):
     arriving = at_sink((path,), wanted.forward, PacketHandling(wanted))["s1"](sent)
     assert path.egress
     names = {"E": path.egress.mac, "S": path.sink.mac}
-    for one, (name, fields) in zip(arriving, expected, strict=False):
-        assert one.name == name
+    for header, (name, fields) in zip(arriving, expected, strict=False):
+        assert header.name == name
         if fields is not None:
-            assert dict(one.fields) == {key: names.get(value, value) for key, value in fields.items()}
+            assert dict(header.fields) == {key: names.get(value, value) for key, value in fields.items()}
 
 
 def test_a_bridge_changes_no_headers():
