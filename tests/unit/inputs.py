@@ -50,6 +50,12 @@ def topology_both_ways(**more) -> Topology:
     )
 
 
+def topology_sending(packet: object) -> Topology:
+    """As `topology` of one stream, which sends its own packet."""
+    stream = {"name": "s1", **topology().streams[0].nics_by_role, "packet": packet}
+    return Topology.model_validate({**topology().model_dump(exclude_defaults=True), "streams": [stream]})
+
+
 def topology_in_vm(streams: int = 1, vm=None, **more) -> Topology:
     """As `topology`, with all of it inside the VM `lab`, which has the given fields."""
     inside = {name: {"kind": "netns", "on": "lab"} for name in ("source", "uut", "sink")}

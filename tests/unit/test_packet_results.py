@@ -14,7 +14,6 @@ from netbench.model.packet_counts import ChangedField, FieldGroups, FlowGroup, P
 from netbench.model.scenario import VICTIM, Off
 from netbench.model.stored_counts import CountsField
 from netbench.model.stream_paths import stream_paths
-from netbench.model.topology import Topology
 from netbench.model.trial import GuestTask, TrialFrames
 from netbench.model.units import Load
 from netbench.model.verdict import Verdict
@@ -25,7 +24,7 @@ from netbench.trial.setup import guests_of
 from netbench.trial.verdict_rules import judge
 from tests.unit.accounts import account
 from tests.unit.fakes import FakeSetup
-from tests.unit.inputs import stream_traffic, topology, trial_spec
+from tests.unit.inputs import stream_traffic, topology_sending, trial_spec
 from tests.unit.received import received
 from tests.unit.results_factory import campaign, changed, neighbour, stream_counts, trial
 from tests.unit.test_judging import arriving
@@ -244,10 +243,6 @@ def test_groups_that_do_not_add_up_make_a_trial_suspicious_and_changed_fields_do
     assert account(evidence).packet == SentPacket("vlan", "100", 1, "Ether/Dot1Q/IP/UDP")
 
 
-def with_stream(stream: dict[str, object]) -> Topology:
-    return Topology.model_validate({**topology().model_dump(mode="json"), "streams": [stream]})
-
-
 STREAM_PACKET = {"name": "own", "headers": "Ether()/Dot1AD(vlan=7)/IP()/UDP()"}
 
 
@@ -261,10 +256,7 @@ STREAM_PACKET = {"name": "own", "headers": "Ether()/Dot1AD(vlan=7)/IP()/UDP()"}
     ],
 )
 def test_a_stream_sends_its_own_packet_or_else_that_of_the_trial(own, size, sent):
-    (stream,) = topology().streams
-    ends = stream.model_dump(include={"name", "source", "ingress", "egress", "sink"})
-    described = with_stream({**ends, "packet": own} if own else ends)
-    fake = FakeSetup.on(stream_paths(described))
+    fake = FakeSetup.on(stream_paths(topology_sending(own)))
     setup = replace(fake.setup, packets={"vlan": VLAN})
     task = GuestTask(VICTIM, Off(), ("s1",), TrialFrames(size, Load.parse("1000fps")), 1.0)
     spec = replace(trial_spec("raw", "dedicated", ("s1",), 64, "1000fps"), guests=(task,))
