@@ -114,7 +114,7 @@ class CampaignPlan:
     def forwards(self, uut: str, size: FrameSize) -> bool:
         """Return whether a UUT can forward frames of this size and packet."""
         reasons = self.unsupported.get(uut, {})
-        return size.packet not in reasons and str(size) not in reasons
+        return size.packet not in reasons and not (size.packet and str(size) in reasons)
 
     @property
     def streams(self) -> tuple[str, ...]:

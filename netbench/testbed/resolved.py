@@ -179,9 +179,9 @@ def unsupported_packets(profile: Profile, guests: Mapping[str, Guests]) -> dict[
 
 def _refuse_too_long(profile: Profile, reasons: Mapping[str, Mapping[str, str]], uuts: Collection[str]) -> None:
     """UsageError for frames of a size and packet that no UUT can forward, of which one makes them too long."""
-    for size in map(str, profile.all_frame_sizes):
-        refusing = [uut for uut in uuts if {size, size.partition(" ")[2]} & reasons.get(uut, {}).keys()]
-        too_long = [f"UUT {uut}: {reasons[uut][size]}" for uut in refusing if size in reasons[uut]]
+    for size in (size for size in profile.all_frame_sizes if size.packet):
+        refusing = [uut for uut in uuts if {str(size), size.packet} & reasons.get(uut, {}).keys()]
+        too_long = [f"UUT {uut}: {reasons[uut][str(size)]}" for uut in refusing if str(size) in reasons[uut]]
         if too_long and len(refusing) == len(uuts):
             raise UsageError(f"profile {profile.name}: frames {size}: no UUT can forward them: {'; '.join(too_long)}")
 

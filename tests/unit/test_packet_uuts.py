@@ -500,6 +500,14 @@ def test_trials_of_packets_that_one_uut_cannot_forward_are_left_out_with_the_rea
     assert "Dot1Q: a router" in warning.text
 
 
+def test_a_refused_packet_may_have_the_name_of_a_size():
+    lab = topology(uuts=[{"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", **ROUTE}])
+    tagged = {"name": "128", "headers": "Ether()/Dot1Q()/IP()/UDP()"}
+    wanted = profile(packet=["plain", tagged], frame_sizes=[128])
+    plan = CampaignPlan(lab, wanted, ("route",), (), unsupported=resolve(lab, wanted).unsupported)
+    assert [plan.forwards("route", size) for size in wanted.all_frame_sizes] == [True, False]
+
+
 ORIGINATES = {"forward": "route", "originate": "vxlan", "vni": 5}
 
 
