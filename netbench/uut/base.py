@@ -20,6 +20,7 @@ from netbench.model.paths import PREFIX, InterfaceRef, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.topology_specs import CpuShares
 from netbench.model.virtualisation import DurationEstimate, Supports, Virtualisation
+from netbench.uut.packet_headers import PLAIN
 
 AT_ONCE = DurationEstimate()  # for UUTs that run already
 # Spanning tree may block a port for 50 s: until it has expired, listened and learned (IEEE 802.1D-1998, 8.10).
@@ -179,6 +180,11 @@ class UnitUnderTest:
     def unsupported_reason(self, packet: Packet, paths: Sequence[StreamPath]) -> str:
         """Return why this UUT cannot forward a packet on these paths, with layer and field; empty if it can."""
         return ""
+
+    @property
+    def probe_limit_s(self) -> float | None:
+        """The time that probes may take to arrive behind it; None where no plain frame arrives."""
+        return None if self.unsupported_reason(PLAIN, ()) else PROBE_LIMIT_S
 
     def added_bytes(self, packet: Packet, path: StreamPath) -> int:
         """Return by how many bytes this UUT makes frames of a packet longer; negative: shorter."""

@@ -16,7 +16,7 @@ from netbench.model.paths import InterfaceRef, Nic, StreamPath, inside_nics
 from netbench.model.points import PointKind
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut import reception_probe
-from netbench.uut.base import PROBE_LIMIT_S, Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest
 from netbench.uut.guest_links import (
     GuestLink,
@@ -31,7 +31,6 @@ from netbench.uut.guest_links import (
     points_inside,
     read_links,
 )
-from netbench.uut.packet_headers import PLAIN
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import (
     added_bytes,
@@ -166,7 +165,7 @@ class Guest(UnitUnderTest):
                 self._vmm.options.forward,
                 self._handling(site.assignment.packets),
             ),
-            probe_limit_s=None if self.unsupported_reason(PLAIN, ()) else PROBE_LIMIT_S,
+            probe_limit_s=self.probe_limit_s,
         )
 
     @property

@@ -29,7 +29,6 @@ from netbench.model.paths import StreamPath, each_nic_once, inside_nics
 from netbench.model.points import CounterReading, CountingPoint
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut.base import (
-    PROBE_LIMIT_S,
     Assignment,
     Reading,
     Ready,
@@ -48,7 +47,7 @@ from netbench.uut.ovs_bridges import (
     tunnel_changes,
     tunnels_of,
 )
-from netbench.uut.packet_headers import PLAIN, retagged, unfiltered_reason
+from netbench.uut.packet_headers import retagged, unfiltered_reason
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import added_bytes, at_sink, check_handling, unsupported_reason
 from netbench.vmm.base import guest_directory
@@ -193,7 +192,7 @@ class Ovs(UnitUnderTest):
                 **site.assignment.cpu_facts,
             },
             points={path.name: (_SWITCH,) for path in site.paths},
-            probe_limit_s=None if self.unsupported_reason(PLAIN, ()) else PROBE_LIMIT_S,
+            probe_limit_s=self.probe_limit_s,
             at_sink=self._at_sink(site.paths),
         )
 

@@ -1,6 +1,6 @@
 """Which described packets a Linux kernel can forward in each way, what it does to them, and what it needs for that."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from netbench.errors import ChangeError, Fault, MissingError, UsageError
@@ -33,8 +33,11 @@ _IN_A_VM = "or measure inside a VM, whose kernel has it: topology lab-encapsulat
 _IPV6 = "/proc/sys/net/ipv6/conf/all/forwarding"
 
 
-def _feature(name: str, needed_for: str, option: str, module: str, requires: tuple[str, ...] = ON_VETH) -> Feature:
-    probe = getattr(Probes, name.replace("-", "_"))
+def _feature(
+    probe: Callable[[Probes], str], needed_for: str, option: str, module: str, requires: tuple[str, ...] = ON_VETH
+) -> Feature:
+    """Return the feature that is named after its probe."""
+    name = probe.__name__.replace("_", "-")
     return Feature(name, needed_for, requires, option, module, probe, optional=True, otherwise=_IN_A_VM)
 
 
@@ -42,16 +45,22 @@ def _feature(name: str, needed_for: str, option: str, module: str, requires: tup
 PACKET_FEATURES: Mapping[str, Feature] = {
     feature.name: feature
     for feature in (
-        _feature("ipv6-forwarding", "UUTs that route IPv6", "CONFIG_IPV6", "ipv6", IN_NETNS),
-        _feature("policy-routing", "UUTs that route packets to any address", "CONFIG_IP_MULTIPLE_TABLES", "", ON_VETH),
-        _feature("vlan-interface", "UUTs that terminate or originate VLANs", "CONFIG_VLAN_8021Q", "8021q"),
+        _feature(Probes.ipv6_forwarding, "UUTs that route IPv6", "CONFIG_IPV6", "ipv6", IN_NETNS),
+        _feature(Probes.policy_routing, "UUTs that route packets to any address", "CONFIG_IP_MULTIPLE_TABLES", ""),
+        _feature(Probes.vlan_interface, "UUTs that terminate or originate VLANs", "CONFIG_VLAN_8021Q", "8021q"),
         _feature(
-            "vlan-filtering", "bridges with `vlans`", "CONFIG_BRIDGE_VLAN_FILTERING", "bridge", (*ON_VETH, "bridge")
+            Probes.vlan_filtering,
+            "bridges with `vlans`",
+            "CONFIG_BRIDGE_VLAN_FILTERING",
+            "bridge",
+            (*ON_VETH, "bridge"),
         ),
-        _feature("vxlan", "UUTs that terminate or originate VXLAN", "CONFIG_VXLAN", "vxlan"),
-        _feature("geneve", "UUTs that terminate or originate GENEVE", "CONFIG_GENEVE", "geneve"),
-        _feature("gre", "UUTs that terminate or originate GRE", "CONFIG_NET_IPGRE_DEMUX, CONFIG_NET_IPGRE", "ip_gre"),
-        _feature("nat", "UUTs that translate addresses", "CONFIG_NFT_NAT", "nft_chain_nat", (*IN_NETNS, "nft")),
+        _feature(Probes.vxlan, "UUTs that terminate or originate VXLAN", "CONFIG_VXLAN", "vxlan"),
+        _feature(Probes.geneve, "UUTs that terminate or originate GENEVE", "CONFIG_GENEVE", "geneve"),
+        _feature(
+            Probes.gre, "UUTs that terminate or originate GRE", "CONFIG_NET_IPGRE_DEMUX, CONFIG_NET_IPGRE", "ip_gre"
+        ),
+        _feature(Probes.nat, "UUTs that translate addresses", "CONFIG_NFT_NAT", "nft_chain_nat", (*IN_NETNS, "nft")),
     )
 }
 UNRECOGNISABLE = (

@@ -16,7 +16,7 @@ from netbench.model.points import CountingPoint, PointKind, forwarding_point
 from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import xdp_process
-from netbench.uut.base import PROBE_LIMIT_S, Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import (
     ROUTING,
     Forward,
@@ -25,7 +25,6 @@ from netbench.uut.forwarding import (
     await_forwarding,
     forwarding_changes,
 )
-from netbench.uut.packet_headers import PLAIN
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import (
     PACKET_FEATURES,
@@ -197,7 +196,7 @@ class Raw(UnitUnderTest):
             facts=facts | own.cpu_facts,
             points={path.name: (self._forwards_at(path),) for path in site.paths},
             at_sink=at_sink(site.paths, how, handling),
-            probe_limit_s=None if self.unsupported_reason(PLAIN, ()) else PROBE_LIMIT_S,
+            probe_limit_s=self.probe_limit_s,
         )
 
     def read(self) -> Reading:
