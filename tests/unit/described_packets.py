@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from netbench.model.frame_size import FrameSize
 from netbench.model.frame_template import ExpectedHeaders
 from netbench.model.packet import (
+    AnyValue,
     FieldRef,
     FieldValue,
     Layer,
@@ -26,9 +27,8 @@ _SOURCE, _SINK = "02:00:00:00:00:01", "02:00:00:00:00:02"
 _SRC_IP, _DST_IP = "198.18.1.2", "198.19.1.2"
 
 
-def layers(*described: str | tuple[str, dict[str, FieldValue]]) -> tuple[Layer, ...]:
-    named = ((layer, {}) if isinstance(layer, str) else layer for layer in described)
-    return tuple(Layer(name, tuple(fields.items())) for name, fields in named)
+def layers(*described: str | tuple[str, Mapping[str, FieldValue | AnyValue]]) -> tuple[Layer, ...]:
+    return tuple(Layer(item) if isinstance(item, str) else Layer(item[0], tuple(item[1].items())) for item in described)
 
 
 def traffic_of_packet(packet: Packet, frame_size: FrameSize) -> Traffic:
