@@ -53,10 +53,10 @@ FLOWS = Packet(
     "flows",
     (Layer("Ether"), Layer("IPv6"), Layer("UDP")),
     (
-        vary("Ether", "src", SteppedValues(0x020000001000, 1, 64)),
-        vary("IPv6", "src", SteppedValues(int(ip_address("2001:2::10")), 3, 4096)),
-        vary("UDP", "sport", RandomValues(1024, 65535, 5000)),
-        vary("UDP", "dport", ListedValues((53, 80, 443))),
+        vary("Ether.src", SteppedValues(0x020000001000, 1, 64)),
+        vary("IPv6.src", SteppedValues(int(ip_address("2001:2::10")), 3, 4096)),
+        vary("UDP.sport", RandomValues(1024, 65535, 5000)),
+        vary("UDP.dport", ListedValues((53, 80, 443))),
     ),
 )
 
@@ -382,10 +382,10 @@ def test_a_million_flows_arrive_unchanged(wire, tmp_path):
     """From the source xdp. Frames that the ring before the receiver rejects are lost in the groups of their flows."""
     flows = 1 << 20
     fields = (
-        vary("IP", "src", SteppedValues(int(ip_address("198.18.1.0")), 1, flows)),
-        vary("IP", "dst", SteppedValues(int(ip_address("198.19.1.0")), 1, 65_536)),
-        vary("UDP", "sport", RandomValues(1024, 65_535, 32_768)),
-        vary("UDP", "dport", SteppedValues(1024, 1, 16_384)),
+        vary("IP.src", SteppedValues(int(ip_address("198.18.1.0")), 1, flows)),
+        vary("IP.dst", SteppedValues(int(ip_address("198.19.1.0")), 1, 65_536)),
+        vary("UDP.sport", RandomValues(1024, 65_535, 32_768)),
+        vary("UDP.dport", SteppedValues(1024, 1, 16_384)),
     )
     described = Described.of(Packet("flows", (Layer("Ether"), Layer("IP"), Layer("UDP")), fields), FrameSize.of(64))
     assert described.headers.flows == flows

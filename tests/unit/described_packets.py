@@ -15,6 +15,7 @@ from netbench.model.packet import (
     Packet,
     RandomValues,
     SteppedValues,
+    Values,
     VaryingField,
 )
 from netbench.model.traffic import PKTGEN_MAGIC, Traffic
@@ -121,8 +122,11 @@ def _scapy_value(ref: FieldRef, value: int) -> Any:
     return value
 
 
-def vary(layer: str, field: str, values: SteppedValues | RandomValues | ListedValues, at: int = 1) -> VaryingField:
-    return VaryingField(FieldRef(layer, field, at), values)
+def vary(field: str, values: Values) -> VaryingField:
+    """Return a field that varies: `IP.src`, or `IP:2.src` of the second IP header."""
+    layer, _, name = field.partition(".")
+    layer, _, occurrence = layer.partition(":")
+    return VaryingField(FieldRef(layer, name, int(occurrence or 1)), values)
 
 
 SOURCES = SteppedValues(int(ip_address("198.18.1.1")), 1, 3000)
@@ -133,35 +137,35 @@ PACKETS = {
         Packet(
             "ipv6",
             layers("Ether", "IPv6", "UDP"),
-            (vary("IPv6", "src", SteppedValues(int(ip_address("2001:2::10")), 1, 5)),),
+            (vary("IPv6.src", SteppedValues(int(ip_address("2001:2::10")), 1, 5)),),
         ),
         Packet("vlan", layers("Ether", ("Dot1Q", {"vlan": 100}), "IP", "UDP")),
         Packet(
             "vlans",
             layers("Ether", "Dot1Q", "IP", "UDP"),
-            (vary("Dot1Q", "vlan", ListedValues((10, 20, 30))), vary("UDP", "sport", RandomValues(1024, 65535, 100))),
+            (vary("Dot1Q.vlan", ListedValues((10, 20, 30))), vary("UDP.sport", RandomValues(1024, 65535, 100))),
             combined=True,
         ),
         Packet("qinq", layers("Ether", ("Dot1AD", {"vlan": 200}), ("Dot1Q", {"vlan": 100}), "IP", "UDP")),
         Packet("mpls", layers("Ether", ("MPLS", {"label": 7}), ("MPLS", {"label": 16}), "IP", "UDP")),
-        Packet("gre", layers("Ether", "IP", "GRE", "IP", "UDP"), (vary("IP", "src", SOURCES, 2),)),
+        Packet("gre", layers("Ether", "IP", "GRE", "IP", "UDP"), (vary("IP:2.src", SOURCES),)),
         Packet("vxlan", layers("Ether", "IP", "UDP", ("VXLAN", {"vni": 42}), "Ether", "IP", "UDP")),
         Packet("geneve", layers("Ether", "IP", "UDP", ("GENEVE", {"vni": 42}), "Ether", "IPv6", "UDP")),
         Packet("gtp", layers("Ether", "IP", "UDP", ("GTP_U_Header", {"teid": 7}), "IP", "UDP")),
         Packet(
             "tcp",
             layers("Ether", "IP", "TCP"),
-            (vary("IP", "src", SOURCES), vary("TCP", "dport", RandomValues(1, 500, 7))),
+            (vary("IP.src", SOURCES), vary("TCP.dport", RandomValues(1, 500, 7))),
         ),
         Packet(
             "macs",
             layers("Ether", "IP", ("UDP", {"sport": 5, "dport": 7})),
-            (vary("Ether", "src", SteppedValues(0x020000001000, 1, 64)), vary("IP", "src", SOURCES)),
+            (vary("Ether.src", SteppedValues(0x020000001000, 1, 64)), vary("IP.src", SOURCES)),
         ),
         Packet(
             "pop",
             layers("Ether", ("Dot1Q", {"vlan": 3}), "IP", "UDP"),
-            (vary("Dot1Q", "vlan", ListedValues((3, 4))), vary("IP", "src", SOURCES)),
+            (vary("Dot1Q.vlan", ListedValues((3, 4))), vary("IP.src", SOURCES)),
             expect=layers("Ether", "IP", "UDP"),
         ),
     )

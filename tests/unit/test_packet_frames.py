@@ -16,7 +16,6 @@ from netbench.model.frame_size import FrameSize
 from netbench.model.frame_template import ExpectedHeaders, FrameTemplate
 from netbench.model.packet import (
     ANY,
-    FieldRef,
     Layer,
     Layers,
     ListedValues,
@@ -24,11 +23,10 @@ from netbench.model.packet import (
     RandomValues,
     SteppedValues,
     Values,
-    VaryingField,
 )
 from netbench.packets.build import build_template, expected_headers, smallest_frame
 from netbench.packets.flow_values import values_of
-from tests.unit.described_packets import Described
+from tests.unit.described_packets import Described, vary
 from tests.unit.inputs import stream_traffic
 
 TIME_NS = 1_700_000_001_234_567_899
@@ -41,12 +39,6 @@ def layers(*names: str, **fields) -> Layers:
         own = {key.partition("__")[2]: value for key, value in fields.items() if key.partition("__")[0] == name}
         made.append(Layer(name, tuple(own.items())))
     return tuple(made)
-
-
-def vary(field: str, values) -> VaryingField:
-    layer, _, name = field.partition(".")
-    layer, _, occurrence = layer.partition(":")
-    return VaryingField(FieldRef(layer, name, int(occurrence or 1)), values)
 
 
 IP_RANGE = SteppedValues(int(ipaddress.ip_address("198.18.1.1")), 1, 300)
@@ -266,7 +258,7 @@ def test_offsets_of_frames_without_their_tunnel_are_looked_at(names, payload_at,
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_words_and_checksums_of_all_fields_together(count):
     """Each subset of varying fields, at all offsets: neighbours share words of four bytes."""
-    fields = {
+    fields: dict[str, Values] = {
         "IP.tos": ListedValues((1, 2)),
         "IP.ttl": SteppedValues(9, 1, 3),
         "IP.src": IP_RANGE,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
+from itertools import starmap
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -38,6 +39,7 @@ from netbench.uut.packet_headers import PLAIN
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import at_sink, missing_feature, require_ipv6
 from netbench.uut.raw import RawOptions
+from tests.unit.described_packets import vary as varying
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import profile, topology, topology_both_ways
 
@@ -54,9 +56,7 @@ def layer(name: str, **fields: Any) -> Layer:
 
 
 def packet(*layers: Layer, vary: Mapping[str, Any] | None = None) -> Packet:
-    refs = {name: FieldRef(name.partition(".")[0], name.partition(".")[2]) for name in vary or {}}
-    fields = [VaryingField(refs[name], values) for name, values in (vary or {}).items()]
-    return Packet("tested", layers, tuple(fields))
+    return Packet("tested", layers, tuple(starmap(varying, (vary or {}).items())))
 
 
 ETHER, IP, IPV6, UDP = layer("Ether"), layer("IP"), layer("IPv6"), layer("UDP")
