@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from netbench.model.packet_counts import FieldGroups, PacketCounts
+from netbench.model.received import Received
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval, mean_interval
 from netbench.statistics.sharing import jain_index
@@ -66,8 +67,8 @@ def losses_by_field(groups: Iterable[Group]) -> tuple[FieldLoss, ...]:
 def enumerate_fields(trials: Iterable[TrialTotals]) -> Iterator[tuple[int, FieldGroups]]:
     """Yield the groups of flows by each field of each stream, with the number of the trial."""
     for number, totals in enumerate(trials):
-        for counts in _counts_of(totals):
-            yield from ((number, field) for field in counts.groups)
+        for _, packet in _described(totals):
+            yield from ((number, field) for field in packet.groups)
 
 
 def _field_loss(group: Group, name: str, members: list[tuple[int, FieldGroups]]) -> FieldLoss:
@@ -109,17 +110,16 @@ def changed_frames(groups: Iterable[Group]) -> tuple[ChangedFrames, ...]:
         counted: dict[str, int] = {}
         received = 0
         for totals in (*group.valid, *group.suspicious):
-            for stream in totals.streams:
-                if stream is None or stream.received.packet is None:
-                    continue
-                received += stream.received.frames or 0
-                for name, frames in stream.received.packet.changed:
+            for arrived, packet in _described(totals):
+                received += arrived.frames or 0
+                for name, frames in packet.changed:
                     counted[name] = counted.get(name, 0) + frames
         found += [ChangedFrames(group, name, frames, received) for name, frames in counted.items()]
     return tuple(found)
 
 
-def _counts_of(totals: TrialTotals) -> Iterator[PacketCounts]:
+def _described(totals: TrialTotals) -> Iterator[tuple[Received, PacketCounts]]:
+    """Yield the counts of the sinks of described packets, with the part that only these have."""
     for stream in totals.streams:
-        if stream is not None and stream.received.packet is not None:
-            yield stream.received.packet
+        if stream is not None and (packet := stream.received.packet) is not None:
+            yield stream.received, packet

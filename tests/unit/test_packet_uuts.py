@@ -300,7 +300,11 @@ AT_SINK = [
     (ROUTE, (ETHER, IPV6, UDP), [("Ether", {"src": "E", "dst": "S"}), ("IPv6", {"hlim": 63}), ("UDP", {})]),
     (ROUTE, (ETHER, layer("IP", ttl=ANY)), [("Ether", {"src": "E", "dst": "S"}), ("IP", {"ttl": ANY})]),
     ({"terminate": "vlan", "vlan": 100}, VLAN.layers, [("Ether", {}), ("IP", {}), ("UDP", {})]),
-    ({"originate": "vlan", "vlan": 5}, VLAN.layers, [("Ether", {}), ("Dot1Q", {"vlan": 5}), ("Dot1Q", {"vlan": 100})]),
+    (
+        {"originate": "vlan", "vlan": 5},
+        VLAN.layers,
+        [("Ether", {}), ("Dot1Q", {"vlan": 5}), ("Dot1Q", {"vlan": 100}), ("IP", {}), ("UDP", {})],
+    ),
     ({"terminate": "vxlan", "vni": 42}, VXLAN.layers, [("Ether", {}), ("IP", {}), ("UDP", {})]),
     (
         {**ROUTE, "terminate": "gre"},
@@ -310,18 +314,26 @@ AT_SINK = [
     (
         {**ROUTE, "nat": "source"},
         (ETHER, layer("IP", src="198.18.3.4"), UDP),
-        [("Ether", {"src": "E", "dst": "S"}), ("IP", {"src": "10.18.3.4", "ttl": 63})],
+        [("Ether", {"src": "E", "dst": "S"}), ("IP", {"src": "10.18.3.4", "ttl": 63}), ("UDP", {})],
     ),
     (
         {**ROUTE, "nat": "destination"},
         (ETHER, layer("IP", dst="198.19.3.4"), UDP),
-        [("Ether", {"src": "E", "dst": "S"}), ("IP", {"dst": "10.19.3.4", "ttl": 63})],
+        [("Ether", {"src": "E", "dst": "S"}), ("IP", {"dst": "10.19.3.4", "ttl": 63}), ("UDP", {})],
     ),
     ({**ROUTE, "nat": "source"}, (ETHER, IP), [("Ether", {"src": "E", "dst": "S"}), ("IP", {"src": ANY, "ttl": 63})]),
     (
         {**ROUTE, "originate": "geneve", "vni": 6},
         (ETHER, IP, UDP),
-        [("Ether", {"src": "E", "dst": "S"}), ("IP", None), ("UDP", None), ("GENEVE", {"proto": 0x6558, "vni": 6})],
+        [
+            *(
+                ("Ether", {"src": "E", "dst": "S"}),
+                ("IP", None),
+                ("UDP", None),
+                ("GENEVE", {"proto": 0x6558, "vni": 6}),
+            ),
+            *(("Ether", None), ("IP", {"ttl": 63}), ("UDP", {})),
+        ],
     ),
 ]
 
@@ -333,7 +345,7 @@ def test_headers_at_the_sink(options, sent, expected):
     arriving = at_sink((path,), wanted.forward, PacketHandling(wanted))["s1"](sent)
     assert path.egress
     names = {"E": path.egress.mac, "S": path.sink.mac}
-    for header, (name, fields) in zip(arriving, expected, strict=False):
+    for header, (name, fields) in zip(arriving, expected, strict=True):
         assert header.name == name
         if fields is not None:
             assert dict(header.fields) == {key: names.get(value, value) for key, value in fields.items()}

@@ -70,9 +70,10 @@ class AddRoute(RequestOfFamily):
 
     @property
     def _route(self) -> tuple[str, ...]:
-        kind, via = ("local", "") if not self.gateway else ("", f"via {self.gateway}")
-        onlink = "onlink" if self.gateway else ""
-        return self._words(f"{kind} {_ANY[self.version]} {via} dev {{0.interface}} {onlink} table {{0.table}}")
+        destination = _ANY[self.version]
+        if not self.gateway:
+            return self._words(f"local {destination} dev {{0.interface}} table {{0.table}}")
+        return self._words(f"{destination} via {{0.gateway}} dev {{0.interface}} onlink table {{0.table}}")
 
     def with_former_state(self, state: MachineState) -> Self:
         if self._listed(state, "route", "show", "table", str(self.table)):
