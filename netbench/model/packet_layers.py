@@ -20,7 +20,7 @@ from netbench.model.layer_spec import (
     next_field,
     number_field,
 )
-from netbench.model.packet import AnyValue, FieldValue, Layer
+from netbench.model.packet import FieldValue, Layer, LayerValue
 
 LARGEST_HEADERS = MOST_HEADER_BYTES - PAYLOAD_BYTES - COMPLEMENT_BYTES  # bytes in front of pktgen's header
 _NO_FRAGMENT = "fragments are not supported"
@@ -333,7 +333,7 @@ def layer_bytes(layer: Layer) -> int:
     return size + (_padded(len(options)) if isinstance(options, bytes) else 0)
 
 
-def _items(value: FieldValue | AnyValue) -> tuple[FieldValue, ...]:
+def _items(value: LayerValue) -> tuple[FieldValue, ...]:
     return value if isinstance(value, tuple) else ()
 
 

@@ -8,6 +8,7 @@ sum constant (RFC 7820, section 3.2).
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any, NamedTuple
 
 from netbench.errors import UsageError
@@ -30,15 +31,17 @@ from netbench.model.packet import (
     Layer,
     Layers,
     LayersChange,
+    LayerValue,
     ListedValues,
     Packet,
     RandomValues,
     SteppedValues,
     Values,
+    VariedValue,
     VaryingField,
 )
 from netbench.model.traffic import PKTGEN_MAGIC, Traffic
-from netbench.packets.headers import Addresses, arriving_layers, layer_ids, sent_layers
+from netbench.packets.headers import Addresses, arriving_layers, sent_layers, with_varied_values
 
 _FLOW_PORTS = 1024, 65_535
 _ALL_BYTES = 1 << 16  # longer than any frame
@@ -48,6 +51,7 @@ _IP_LAYERS = ("IP", "IPv6")
 _TAGS = ("Dot1Q", "Dot1AD")
 _ADDRESSES = {"IP": (12, 20), "IPv6": (8, 40)}  # bytes of an IP header that pseudo headers contain
 _TAG_BYTES, _ETHERNET_BYTES = 4, 14
+_MOST_DRAWN = 4096  # random values that are listed: all VLANs
 _MOST_OTHER_OFFSETS = 8  # of pktgen's header, that the sink bpf looks at
 
 
@@ -67,8 +71,7 @@ def packet_of(traffic: Traffic) -> Packet:
 def build_template(traffic: Traffic) -> FrameTemplate:
     """Return the frames of a trial as they are sent; UsageError if a size has no room for the headers."""
     packet = packet_of(traffic)
-    sent = sent_layers(packet, Addresses.of(traffic), {})
-    return _Build(sent, traffic.frame_size).template(packet, sent, traffic.seed)
+    return _Build(_sent(packet, Addresses.of(traffic)), traffic.frame_size).template(packet, traffic.seed)
 
 
 def expected_headers(
@@ -82,11 +85,11 @@ def expected_headers(
     size has no room for the headers.
     """
     packet = packet_of(traffic)
-    sent = sent_layers(packet, Addresses.of(traffic), own_fields or {})
-    arriving = arriving_layers(sent, packet, at_uut)
+    sent = _sent(packet, Addresses.of(traffic), own_fields)
+    arriving = arriving_layers(_with_drawn_values(sent, traffic.seed) if at_uut else sent, packet, at_uut)
     sent_build = _Build(sent, traffic.frame_size)
     build = _Build(arriving, traffic.frame_size, sent_build)
-    template = build.template(packet, sent, traffic.seed)
+    template = build.template(packet, traffic.seed)
     free = [place for place, value in build.written() if value is ANY]
     ranges = [(place.at, place.at + place.size) for place in free]
     varies = own_fields or sent_build.complement_at is None
@@ -104,26 +107,26 @@ def expected_headers(
         ignored=(*ranges, *((at, at + 2) for at in unknown)),
         also_at=tuple(at for at in offsets if at > 0)[:_MOST_OTHER_OFFSETS],
         longer=build.longer,
-        varying=sent_build.template(packet, sent, traffic.seed).varying,
+        varying=sent_build.template(packet, traffic.seed).varying,
     )
 
 
 def smallest_frame(packet: Packet) -> int:
     """Return the size of the smallest frame that has room for all headers of a packet, in bytes with FCS."""
-    build = _Build(sent_layers(packet, _ANY_ADDRESSES, {}), None)
+    build = _Build(_sent(packet, _ANY_ADDRESSES), None)
     return max(MIN_FRAME_SIZE, build.header_bytes + FCS_BYTES)
 
 
 def covered_payload(packet: Packet) -> str:
     """Return the first checksum of a packet that covers its payload, as a field: `UDP.chksum`; empty if none does."""
-    build = _Build(sent_layers(packet, _ANY_ADDRESSES, {}), None)
+    build = _Build(_sent(packet, _ANY_ADDRESSES), None)
     covering = {checksum.at for checksum in build.checksums() if any(stop == _ALL_BYTES for _, stop in checksum.covers)}
     return next((place.name for place in build.places() if place.at in covering and place.size == 2), "")
 
 
 def added_bytes(packet: Packet) -> int:
     """Return by how many bytes `expect` makes frames longer than they were sent; 0 without it."""
-    sent = sent_layers(packet, _ANY_ADDRESSES, {})
+    sent = _sent(packet, _ANY_ADDRESSES)
     return _Build(arriving_layers(sent, packet, None), None, _Build(sent, None)).longer
 
 
@@ -131,15 +134,37 @@ def check_varying_fields(packet: Packet, size: FrameSize) -> None:
     """Raise UsageError if more varies in frames of this size than sources can write, or sinks compare."""
     from netbench.packets.flow_values import check_layout  # noqa: PLC0415 - loads numpy
 
-    sent = sent_layers(packet, _ANY_ADDRESSES, {})
+    sent = _sent(packet, _ANY_ADDRESSES)
     build = _Build(sent, size)
     for made in (build, _Build(arriving_layers(sent, packet, None), size, build)):
-        check_layout(made.template(packet, sent, 1))
+        check_layout(made.template(packet, 1))
 
 
 _ANY_ADDRESSES = Addresses(
     "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.2", "198.19.0.2", "2001:2::2", "2001:2::3"
 )
+
+
+def _sent(
+    packet: Packet, addresses: Addresses, own_fields: Mapping[FieldRef, FieldValue | AnyValue] | None = None
+) -> Layers:
+    """Return the layers that are sent, with all values of the fields that vary; `own_fields` as in sent_layers."""
+    return with_varied_values(sent_layers(packet, addresses, own_fields or {}), packet)
+
+
+def _with_drawn_values(layers: Layers, seed: int) -> Layers:
+    """Return the layers with random values listed in their order, if there are few: a UUT may replace each of them."""
+    from netbench.packets.flow_values import values_of  # noqa: PLC0415 - loads numpy
+
+    def drawn(value: LayerValue) -> LayerValue:
+        match value:
+            case VariedValue(number, RandomValues(count=count) as values) if count <= _MOST_DRAWN:
+                numbers = values_of(values, field_seed(seed, number)).tolist()
+                high_bits = _high_bits(values)
+                return VariedValue(number, ListedValues(tuple(high_bits | each for each in numbers)))
+        return value
+
+    return tuple(Layer(layer.name, tuple((name, drawn(value)) for name, value in layer.fields)) for layer in layers)
 
 
 class _Placed(NamedTuple):
@@ -158,8 +183,7 @@ class _Build:
     def __init__(self, layers: Layers, frame_size: FrameSize | None, sent: "_Build | None" = None) -> None:
         """`sent` is the packet of which this one is what arrives: both have the same payload."""
         self._layers, self._frame_size = layers, frame_size
-        self._packet = _scapy_packet(layers)
-        self._placed = list(_placed(self._packet, layers))
+        self._placed = list(_placed(_scapy_packet(layers), layers))
         last = self._placed[-1]
         self.payload_at = last.at + last.size
         self.longer = self.payload_at - sent.payload_at if sent else 0
@@ -171,14 +195,14 @@ class _Build:
         if self.header_bytes > MOST_HEADER_BYTES:
             raise UsageError(f"its headers take {self.header_bytes} bytes of a frame: at most {MOST_HEADER_BYTES}")
 
-    def template(self, packet: Packet, sent: Layers, seed: int) -> FrameTemplate:
-        """Return the frames of all sizes and what varies in them; `sent` are the layers that `vary` refers to."""
+    def template(self, packet: Packet, seed: int) -> FrameTemplate:
+        """Return the frames of all sizes, and what varies in them; `seed` is for random values."""
         assert self._frame_size is not None
-        frames = {size: self._frame(size) for size in self._frame_size.sizes}
-        varying = tuple(self._varying(packet, sent, seed))
+        varying = tuple(self._varying(packet, seed))
         halves = [(place.at, place.at + place.size) for field in varying if (place := field.place) is not None]
+        first_flow = _scapy_packet(_of_first_flow(self._layers, seed))
         return FrameTemplate(
-            frames=self._first_flow(frames, packet, sent, varying),
+            frames={size: self._frame(first_flow, size) for size in self._frame_size.sizes},
             payload_at=self.payload_at,
             flows=packet.flows,
             complement_at=self.complement_at,
@@ -236,7 +260,8 @@ class _Build:
                 for place in by_name.get(str(FieldRef(placed.name, name, placed.occurrence)), ()):
                     yield place, value
 
-    def _frame(self, size: int) -> bytes:
+    def _frame(self, packet: Any, size: int) -> bytes:  # noqa: ANN401 - scapy has no types
+        """Return the frame of one sent size with the headers of a packet of scapy."""
         room = size - FCS_BYTES + self.longer
         if room < self.header_bytes:
             least = max(MIN_FRAME_SIZE, self.header_bytes - self.longer + FCS_BYTES)
@@ -244,52 +269,24 @@ class _Build:
         payload = PKTGEN_MAGIC.to_bytes(4, "big").ljust(PAYLOAD_BYTES, b"\0")
         if self.complement_at is not None:
             payload += b"\xff\xff"
-        return bytes(self._packet / _raw(payload.ljust(room - self.payload_at, b"\0")))
+        return bytes(packet / _raw(payload.ljust(room - self.payload_at, b"\0")))
 
-    def _varying(self, packet: Packet, sent: Layers, seed: int) -> Iterator[VaryingPlace]:
-        """Yield the varying fields: in a packet behind a UUT, those whose layer and value are as sent."""
-        ids = layer_ids(sent)
-        here = dict(zip(layer_ids(self._layers), zip(self._placed, self._layers, strict=True), strict=True))
+    def _varying(self, packet: Packet, seed: int) -> Iterator[VaryingPlace]:
+        """Yield all varying fields, with the values that they have in this packet."""
+        found: dict[int, tuple[FieldPlace, VariedValue]] = {}
+        for place, value in self.written():
+            if isinstance(value, VariedValue):
+                found[value.number] = place, value
         for number, field in enumerate(packet.vary):
-            ref = field.ref
-            index = _index(sent, ref)
-            placed, layer = here.get(ids[index], (None, None))
-            place = None
-            if placed is not None and layer is not None:
-                same = dict(layer.fields).get(ref.field) == dict(sent[index].fields).get(ref.field)
-                bits = {name: (first, size) for name, first, size in _field_bits(placed.layer)}
-                if same and ref.field in bits:
-                    first, size = bits[ref.field]
-                    (place,) = _field_places(str(ref), 8 * placed.at + first, size)
+            here = found.get(number)
             yield VaryingPlace(
-                str(ref),
-                place,
-                field.values,
+                str(field.ref),
+                here[0] if here else None,
+                here[1].values if here else field.values,
                 packet.frames_per_value(number),
-                _kind(ref),
+                _kind(field.ref),
                 field_seed(seed, number),
             )
-
-    def _first_flow(
-        self, frames: Mapping[int, bytes], packet: Packet, sent: Layers, varying: Sequence[VaryingPlace]
-    ) -> dict[int, bytes]:
-        """Return the frames with the values of flow 0 in the fields that vary."""
-        from netbench.packets.flow_values import values_of  # noqa: PLC0415 - loads numpy
-
-        present = [(field.ref, one) for field, one in zip(packet.vary, varying, strict=True) if one.place is not None]
-        if not present:
-            return dict(frames)
-        usual = self._packet
-        self._packet = _scapy_packet(self._layers)
-        ids = layer_ids(sent)
-        here = dict(zip(layer_ids(self._layers), _placed(self._packet, self._layers), strict=True))
-        for ref, one in present:
-            value = _high_bits(one.values) | int(values_of(one.values, one.seed)[0])
-            _set_number(here[ids[_index(sent, ref)]].layer, ref.field, value)
-        try:
-            return {size: self._frame(size) for size in frames}
-        finally:
-            self._packet = usual
 
 
 def field_seed(seed: int, number: int) -> int:
@@ -307,12 +304,6 @@ def _high_bits(values: Values) -> int:
     return 0
 
 
-def _index(layers: Layers, ref: FieldRef) -> int:
-    """Return the index of the layer that a field belongs to."""
-    found = [number for number, layer in enumerate(layers) if layer.name == ref.layer]
-    return found[ref.occurrence - 1]
-
-
 def _kind(ref: FieldRef) -> str:
     if ref.field in ("src", "dst"):
         return {"Ether": "MAC", "IP": "IPv4", "IPv6": "IPv6"}.get(ref.layer, "number")
@@ -323,21 +314,17 @@ def _overlap(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]])
     return any(start < stop_2 and start_2 < stop for start, stop in some for start_2, stop_2 in others)
 
 
-def _set_number(layer: Any, field: str, value: int) -> None:  # noqa: ANN401 - scapy has no types
-    """Set a field of scapy's to a number, also an address."""
-    import ipaddress  # noqa: PLC0415 - slow to load
+def _of_first_flow(layers: Layers, seed: int) -> Layers:
+    """Return the layers with the values of flow 0 in the fields that vary."""
+    from netbench.packets.flow_values import values_of  # noqa: PLC0415 - loads numpy
 
-    match layer.name, field:
-        case "Ethernet", "src" | "dst":
-            text = value.to_bytes(6, "big").hex(":")
-        case "IP", "src" | "dst":
-            text = str(ipaddress.IPv4Address(value))
-        case "IPv6", "src" | "dst":
-            text = str(ipaddress.IPv6Address(value))
-        case _:
-            layer.setfieldval(field, value)
-            return
-    layer.setfieldval(field, text)
+    def first(value: LayerValue) -> LayerValue:
+        if not isinstance(value, VariedValue):
+            return value
+        number = _high_bits(value.values) | int(values_of(value.values, field_seed(seed, value.number))[0])
+        return VariedValue(value.number, ListedValues((number,)))
+
+    return tuple(Layer(layer.name, tuple((name, first(value)) for name, value in layer.fields)) for layer in layers)
 
 
 def _field_places(name: str, first_bit: int, bits: int) -> Iterator[FieldPlace]:
@@ -378,19 +365,40 @@ def _placed(packet: Any, layers: Layers) -> Iterator[_Placed]:  # noqa: ANN401 -
 
 
 def _scapy_packet(layers: Layers) -> Any:  # noqa: ANN401 - scapy has no types
-    """Return scapy's packet of these layers; fields with any value have scapy's default."""
+    """Return scapy's packet of these layers; fields with any value have scapy's default, those that vary one value."""
     classes = scapy_classes()
     packet: Any = None
     for layer in layers:
-        fields = {name: _scapy_value(value) for name, value in layer.fields if value is not ANY}
+        fields = {
+            name: _scapy_value(FieldRef(layer.name, name), value) for name, value in layer.fields if value is not ANY
+        }
         built = classes[layer.name](**fields)
         packet = built if packet is None else packet / built
     return packet
 
 
-def _scapy_value(value: object) -> object:
-    """Return a value of the notation as scapy's: lists instead of tuples at the outside."""
-    return list(value) if isinstance(value, tuple) else value
+def _scapy_value(ref: FieldRef, value: LayerValue) -> object:
+    """Return a value of a field as scapy's: lists instead of tuples at the outside, and addresses as text."""
+    match value:
+        case VariedValue(values=SteppedValues(first=number) | RandomValues(least=number)):
+            return _scapy_number(ref, number)
+        case VariedValue(values=ListedValues(values=(number, *_))):
+            return _scapy_number(ref, number)
+        case tuple():
+            return list(value)
+    return value
+
+
+def _scapy_number(ref: FieldRef, number: int) -> int | str:
+    """Return a number as scapy's value of a field: text for addresses."""
+    match _kind(ref):
+        case "MAC":
+            return number.to_bytes(6, "big").hex(":")
+        case "IPv4":
+            return str(IPv4Address(number))
+        case "IPv6":
+            return str(IPv6Address(number))
+    return number
 
 
 def _raw(payload: bytes) -> Any:  # noqa: ANN401 - scapy has no types
