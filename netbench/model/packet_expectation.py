@@ -31,7 +31,9 @@ def parse_expect(value: object, packet: Packet) -> Layers:
         raise DescriptionError("expect", f"{str(value)[:40]!r} is not allowed: it must be {_FORMS}")
     for key in value:
         if key not in _KEYS:
-            raise DescriptionError(str(key), f"no such key of expect; {choices(str(key), _KEYS, 'keys')}", (key,))
+            raise DescriptionError(
+                str(key), f"no such key of expect; {choices(str(key), _KEYS, 'keys')}", (key,), is_key=True
+            )
     headers = value.get("headers")
     if not isinstance(headers, str):
         raise DescriptionError("headers", "must be text; write for example {headers: Ether()/IP(src=any)/UDP()}")
@@ -108,7 +110,7 @@ def _check_order(expected: VaryingField, sent: VaryingField) -> None:
             raise DescriptionError(title, f"{fault}; write random with a range of {width + 1:,} values{only}")
     elif isinstance(expected.values, RandomValues):
         raise DescriptionError(
-            title, "random: the packet sends other values of this field; write from and count, or list"
+            title, "random: the packet sends this field's values in another order; write from or list"
         )
     elif expected.values.count != count:
         raise DescriptionError(

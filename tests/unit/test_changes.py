@@ -34,6 +34,7 @@ from netbench.linux.changes import (
     Change,
     ChecksumOffloadOff,
     Enslave,
+    ForgetConnections,
     GroOn,
     KeepPort,
     MachineState,
@@ -99,6 +100,7 @@ EACH = {
         "taskset -p 5 31 && chrt --fifo -p 1 31  # the thread napi/x of nb-a"
     ),
     AddTable("nb-a", "ip", "x", "add table ip x\n"): "ip netns exec nb-a nft -f - <<'END'\nadd table ip x\nEND",
+    ForgetConnections("nb-a"): "ip netns exec nb-a conntrack -F",
     AddVlanInterface("nb-a", "nb-v", "nb-t", 100): (
         "ip -n nb-a link add link nb-t name nb-v type vlan protocol 802.1Q id 100"
     ),
