@@ -6,6 +6,7 @@
 from collections.abc import Mapping
 
 from netbench.model.packet import (
+    Layer,
     Layers,
     Packet,
     RandomValues,
@@ -81,7 +82,9 @@ def _with_values(layers: Layers, vary: object, packet: Packet) -> Layers:
         except DescriptionError as error:
             raise error.below(key) from error
         index = layer_index(layers, field.ref)
-        found[index] = found[index].with_fields(**{field.ref.field: VariedValue(number, field.values)})
+        fixed = tuple(item for item in found[index].fields if item[0] != field.ref.field)
+        varied = field.ref.field, VariedValue(number, field.values)
+        found[index] = Layer(found[index].name, (*fixed, varied))
     return tuple(found)
 
 
