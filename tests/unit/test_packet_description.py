@@ -107,7 +107,7 @@ def vary(field: str, headers: str = UDP4, /, **values) -> dict[str, object]:
 
 def arriving(sent: dict[str, object], /, **expected) -> dict[str, object]:
     """A packet with these varying fields, if any, and those that are expected."""
-    return packet(**({"vary": sent} if sent else {}), expect={"headers": UDP4, "vary": expected})
+    return packet(vary=sent or None, expect={"headers": UDP4, "vary": expected})
 
 
 NUMBERS = {"from": 1}
