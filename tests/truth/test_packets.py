@@ -241,3 +241,22 @@ def test_jumbo_frames_fit_into_a_tunnel_that_the_uut_originates(results, tmp_pat
         for row in found:
             counts = [row[name] for name in ("sent_frames", "received_frames", "changed_frames", "lossy_flows")]
             assert (verdict_of(row), counts) == ("valid", ["200", "200", "0", "0"]), row
+
+
+TAGGED_BY_TURNS = {"headers": "Ether()/Dot1Q()/IP()/UDP()", "vary": {"Dot1Q.vlan": {"list": [10, 20, 30]}}}
+EXPECTED_WRONG = {"headers": "Ether()/Dot1Q()/IP()/UDP()", "vary": {"Dot1Q.vlan": {"list": [110, 120, 140]}}}
+
+
+@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
+def test_replaced_vlans_are_compared_with_those_that_the_switch_is_configured_to_send(results, tmp_path, sink):
+    assert shutil.which("ovs-vswitchd"), "install openvswitch-switch"
+    packets = [{**TAGGED_BY_TURNS, "name": "right"}, {**TAGGED_BY_TURNS, "name": "wrong", "expect": EXPECTED_WRONG}]
+    switch = "  - {name: retag, kind: ovs, retag: {10: 110, 20: 120, 30: 130}}\n"
+    wanted = settings(packet=json.dumps(packets), generator="afpacket", sink=sink)
+    topology = topology_in(tmp_path, more=switch)
+    done = netbench("run", topology, "quick", "-o", results, "--uut", "retag", *WANTED, *PATIENT, *wanted)
+    assert done.returncode == 0, done.stderr
+    found = {
+        row["packet"]: {entry["field"]: entry["frames"] for entry in row["changed_fields"]} for row in exported(results)
+    }
+    assert found == {"right": {}, "wrong": {"Dot1Q.vlan": FRAMES // 3}}
