@@ -244,10 +244,11 @@ def with_translated_source(of: Layers) -> Layers:
     return ether, ip.with_fields(src=source.plus(-DISTANCE)), *rest
 
 
-DISTANCE = int(ipaddress.ip_address("198.18.0.0")) - int(ipaddress.ip_address("10.18.0.0"))
+TRANSLATED_FROM, TRANSLATED_TO = (int(ipaddress.ip_address(network)) for network in ("198.18.0.0", "10.18.0.0"))
+DISTANCE = TRANSLATED_FROM - TRANSLATED_TO
 CHECKED = layers(*PLAIN, UDP__chksum=None)
 TTLS = ListedValues((64, 2, 255, 33, 128))
-SHUFFLED = RandomValues(*(int(ipaddress.ip_address(f"198.18.{part}")) for part in ("0.0", "255.255")), 6)
+SHUFFLED = RandomValues(TRANSLATED_FROM, TRANSLATED_FROM + 0xFFFF, 6)
 TAGS = {10: 30, 20: 30, 4094: 1}
 MIRRORED_TAGS = {vlan: 10 - vlan for vlan in range(1, 10)}
 
