@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from netbench.capture.frames import address_text
 from netbench.capture.sequences import SequenceTracker
 from netbench.model.frame_template import ExpectedHeaders, VaryingPlace
-from netbench.model.packet import ListedValues, RandomValues, SteppedValues
+from netbench.model.packet import high_bits
 from netbench.model.packet_counts import MAX_GROUPS, FieldGroups, FlowGroup
 from netbench.packets.flow_values import value_numbers, values_of
 
 # So many gaps are added to the flows at once: as long as the most flows, so that neither memory nor time grows.
 _GAPS_AT_ONCE = 1 << 20
-_LOW_BITS = 64  # of a value that vary; those above are the same in all values
 _MAC_BYTES = 6
 
 
@@ -118,7 +117,7 @@ def _sums(group_of: NDArray[np.int64], counts: NDArray[np.int64], groups: int) -
 
 def value_text(varying: VaryingPlace, value: int) -> str:
     """Return a value of a varying field as text, from its low 64 bits: `100`, `198.18.1.0`, `2001:2::1`, `02:…`."""
-    value |= _first(varying) >> _LOW_BITS << _LOW_BITS
+    value |= high_bits(varying.values)
     match varying.kind:
         case "IPv4":
             return address_text(value)
@@ -127,13 +126,3 @@ def value_text(varying: VaryingPlace, value: int) -> str:
         case "MAC":
             return value.to_bytes(_MAC_BYTES).hex(":")
     return str(value)
-
-
-def _first(varying: VaryingPlace) -> int:
-    match varying.values:
-        case SteppedValues(first):
-            return first
-        case RandomValues(least):
-            return least
-        case ListedValues(values):
-            return values[0]

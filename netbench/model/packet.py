@@ -5,7 +5,7 @@ loaded on other hosts, too.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm, prod
 from typing import NamedTuple, Self
@@ -28,55 +28,6 @@ class AnyValue:
 
 
 ANY = AnyValue()
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One header: its name in scapy (`IPv6`), and its fields in the order in which they are written."""
-
-    name: str
-    fields: tuple[tuple[str, FieldValue | AnyValue], ...] = ()
-
-    def value(self, field: str, default: FieldValue | AnyValue = None) -> FieldValue | AnyValue:
-        """Return the value of a field; `default` if the description leaves it out."""
-        return dict(self.fields).get(field, default)
-
-    def with_fields(self, **values: FieldValue | AnyValue) -> "Layer":
-        """Return the layer with other values of fields; new fields follow the existing ones."""
-        return Layer(self.name, tuple((dict(self.fields) | values).items()))
-
-    def with_defaults(self, **values: FieldValue | AnyValue) -> "Layer":
-        """Return the layer with these values of the fields that it leaves out."""
-        return Layer(self.name, tuple((values | dict(self.fields)).items()))
-
-
-Layers = tuple[Layer, ...]
-LayersChange = Callable[[Layers], Layers]
-
-
-class FieldRef(NamedTuple):
-    """A field of a packet: `IP.src` is that of the outermost IP header, `IP:2.src` that of the next one inside."""
-
-    layer: str
-    field: str
-    occurrence: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.layer}{f':{self.occurrence}' if self.occurrence > 1 else ''}.{self.field}"
-
-    def index_in(self, layers: Sequence[Layer]) -> int:
-        """Return the index of the layer that has the field; ValueError if there are fewer such layers."""
-        return references(layers).index(self._replace(field=""))
-
-
-def references(layers: Sequence[Layer]) -> list[FieldRef]:
-    """Return a reference to each layer, with an empty field."""
-    seen: Counter[str] = Counter()
-    found = []
-    for layer in layers:
-        seen[layer.name] += 1
-        found.append(FieldRef(layer.name, "", seen[layer.name]))
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +63,123 @@ class ListedValues:
 Values = SteppedValues | RandomValues | ListedValues
 
 
-def high_bits(values: Values) -> int:
-    """Return the bits above the low 64 of the values of a field: they are the same in all of them."""
+def first_value(values: Values) -> int:
+    """Return the first value of a field; the least of random ones."""
     match values:
         case SteppedValues(first=value) | RandomValues(least=value) | ListedValues(values=(value, *_)):
-            return value >> 64 << 64
-    return 0
+            return value
+    raise ValueError("a field without values")
+
+
+def high_bits(values: Values) -> int:
+    """Return the bits above the low 64 of the values of a field: they are the same in all of them."""
+    return first_value(values) >> 64 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class VariedValue:
+    """The values of a varying field at one point of the path: those of entry `number` of `vary`, in the same order.
+
+    As sent, they are the values in `vary`. A UUT changes each of them in the same way.
+    """
+
+    number: int
+    values: Values
+
+    def plus(self, difference: int) -> "VariedValue":
+        """Return the values, each with a number added to it."""
+        match self.values:
+            case SteppedValues(first, step, count):
+                changed: Values = SteppedValues(first + difference, step, count)
+            case RandomValues(least, most, count):  # the order depends on the width of the range, not on its beginning
+                changed = RandomValues(least + difference, most + difference, count)
+            case ListedValues(values):
+                changed = ListedValues(tuple(value + difference for value in values))
+        return replace(self, values=changed)
+
+    def replaced(self, replacements: Mapping[int, int]) -> "VariedValue | AnyValue":
+        """Return the values, each replaced by another one if there is one for it; ANY for those in a random order."""
+        match self.values:
+            case SteppedValues(first, step, count):
+                values = tuple(first + step * number for number in range(count))
+            case ListedValues(values):
+                pass
+            case RandomValues():
+                return ANY
+        return replace(self, values=ListedValues(tuple(replacements.get(value, value) for value in values)))
+
+
+LayerValue = FieldValue | AnyValue | VariedValue
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One header: its name in scapy (`IPv6`), and its fields in the order in which they are written."""
+
+    name: str
+    fields: tuple[tuple[str, LayerValue], ...] = ()
+
+    def value(self, field: str, default: LayerValue = None) -> LayerValue:
+        """Return the value of a field; `default` if the description leaves it out."""
+        return dict(self.fields).get(field, default)
+
+    def with_fields(self, **values: LayerValue) -> "Layer":
+        """Return the layer with other values of fields; new fields follow the existing ones."""
+        return Layer(self.name, tuple((dict(self.fields) | values).items()))
+
+    def with_defaults(self, **values: LayerValue) -> "Layer":
+        """Return the layer with these values of the fields that it leaves out."""
+        return Layer(self.name, tuple((values | dict(self.fields)).items()))
+
+
+Layers = tuple[Layer, ...]
+LayersChange = Callable[[Layers], Layers]
+
+
+class LayerId(NamedTuple):
+    """A layer of a packet: its name, and how many layers of that name are inside it."""
+
+    name: str
+    inside: int
+
+
+def layer_ids(layers: Layers) -> list[LayerId]:
+    """Return the identities of all layers, in their order.
+
+    Layers of two packets belong together if their identities are equal: the innermost IP header of one is that of the
+    other, whatever is around it.
+    """
+    ids: list[LayerId] = []
+    seen: Counter[str] = Counter()
+    for layer in reversed(layers):
+        ids.insert(0, LayerId(layer.name, seen[layer.name]))
+        seen[layer.name] += 1
+    return ids
+
+
+class FieldRef(NamedTuple):
+    """A field of a packet: `IP.src` is that of the outermost IP header, `IP:2.src` that of the next one inside."""
+
+    layer: str
+    field: str
+    occurrence: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.layer}{f':{self.occurrence}' if self.occurrence > 1 else ''}.{self.field}"
+
+    def index_in(self, layers: Sequence[Layer]) -> int:
+        """Return the index of the layer that has the field; ValueError if there are fewer such layers."""
+        return references(layers).index(self._replace(field=""))
+
+
+def references(layers: Sequence[Layer]) -> list[FieldRef]:
+    """Return a reference to each layer, with an empty field."""
+    seen: Counter[str] = Counter()
+    found = []
+    for layer in layers:
+        seen[layer.name] += 1
+        found.append(FieldRef(layer.name, "", seen[layer.name]))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

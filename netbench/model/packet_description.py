@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from netbench.model.layer_order import check_expected
 from netbench.model.packet import Packet
+from netbench.model.packet_expectation import parse_expect, written_expect
 from netbench.model.packet_layers import ALIASES, FOREIGN_NAMES, LAYERS
 from netbench.model.packet_notation import layers_text, parse_layers
 from netbench.model.packet_values import DescriptionError
@@ -83,7 +83,7 @@ def written_packet(packet: Packet | None) -> object:
     if packet.vary:
         written["vary"] = written_vary(packet)
     if packet.expect is not None:
-        written["expect"] = layers_text(packet.expect)
+        written["expect"] = written_expect(packet.expect)
     return written
 
 
@@ -144,12 +144,11 @@ def _with_parts(packet: Packet, vary: object, expect: object) -> Packet:
         except DescriptionError as error:
             raise _titled("vary", error) from error
         packet = replace(packet, vary=fields, combined=combined)
+    if expect is None and vary is not None and packet.expect is not None:
+        expect = written_expect(packet.expect)  # its values are those of the fields that vary now
     if expect is not None:
-        if not isinstance(expect, str):
-            raise DescriptionError("expect", f"{str(expect)[:40]!r} is not allowed: it must be text", ("expect",))
         try:
-            packet = replace(packet, expect=parse_layers(expect, expected=True))
-            check_expected(packet.expect or (), packet.layers)
+            packet = replace(packet, expect=parse_expect(expect, packet))
         except DescriptionError as error:
             raise _titled("expect", error) from error
     return packet

@@ -28,6 +28,17 @@ VARY_SCHEMA: dict[str, Any] = {
         "additionalProperties": False,
     },
 }
+EXPECT_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string"},
+        {
+            "type": "object",
+            "properties": {"headers": {"type": "string"}, "vary": VARY_SCHEMA},
+            "required": ["headers"],
+            "additionalProperties": False,
+        },
+    ]
+}
 PACKET_SCHEMA: dict[str, Any] = {
     "anyOf": [
         {"type": "string"},
@@ -38,7 +49,7 @@ PACKET_SCHEMA: dict[str, Any] = {
                 "headers": {"type": "string"},
                 "trex": {"type": "string"},
                 "vary": VARY_SCHEMA,
-                "expect": {"type": "string"},
+                "expect": EXPECT_SCHEMA,
             },
             "additionalProperties": False,
         },
@@ -83,4 +94,5 @@ PacketsField = Annotated[
     WithJsonSchema({"anyOf": [PACKET_SCHEMA, {"type": "array", "items": PACKET_SCHEMA, "minItems": 1}]}),
 ]
 PacketField = Annotated[Packet | None, _Described(parse_packet, written_packet), WithJsonSchema(PACKET_SCHEMA)]
+ExpectField = Annotated[Any, WithJsonSchema(EXPECT_SCHEMA)]
 VaryField = Annotated[dict[str, Any] | None, WithJsonSchema(VARY_SCHEMA)]

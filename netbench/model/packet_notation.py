@@ -6,11 +6,11 @@ joined by `/`.
 
 import ast
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from netbench.model.layer_order import check_layers
 from netbench.model.layer_spec import FieldSpec, LayerSpec
-from netbench.model.packet import ANY, IP_LAYERS, AnyValue, FieldRef, FieldValue, Layer
+from netbench.model.packet import ANY, IP_LAYERS, AnyValue, FieldRef, FieldValue, Layer, VariedValue
 from netbench.model.packet_layers import ALIASES, FOREIGN_NAMES, LAYERS, field_name, layer_name
 from netbench.model.packet_remedies import any_remedy, dscp_remedy, several_values, written
 from netbench.model.packet_syntax import syntax_fault
@@ -240,13 +240,14 @@ def _word(node: ast.AST) -> str:
 
 
 def layers_text(layers: Sequence[Layer]) -> str:
-    """Return layers in scapy's notation."""
-    return "/".join(f"{layer.name}({', '.join(map(_field_text, layer.fields))})" for layer in layers)
+    """Return layers in scapy's notation, without fields that vary."""
+    return "/".join(f"{layer.name}({', '.join(_fields_text(layer))})" for layer in layers)
 
 
-def _field_text(field: tuple[str, FieldValue | AnyValue]) -> str:
-    name, value = field
-    return f"{name}={_literal_text(value)}"
+def _fields_text(layer: Layer) -> Iterator[str]:
+    for name, value in layer.fields:
+        if not isinstance(value, VariedValue):
+            yield f"{name}={_literal_text(value)}"
 
 
 def _literal_text(value: FieldValue | AnyValue) -> str:

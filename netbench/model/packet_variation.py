@@ -263,8 +263,13 @@ def value_text(field: FieldSpec, value: int) -> int | str:
 
 def written_vary(packet: Packet) -> dict[str, object]:
     """Return the varying fields of a packet as users write them."""
-    written: dict[str, object] = {str(field.ref): _written_values(field) for field in packet.vary}
+    written = written_fields(packet.vary)
     return {**written, COMBINED: True} if packet.combined else written
+
+
+def written_fields(fields: Sequence[VaryingField]) -> dict[str, object]:
+    """Return varying fields and their values as users write them."""
+    return {str(field.ref): _written_values(field) for field in fields}
 
 
 def _written_values(varying: VaryingField) -> dict[str, object]:

@@ -11,7 +11,7 @@ from netbench.model.fields import FrameSizeField, Mebibytes, Name, Percent, Prof
 from netbench.model.frame_size import FrameSize
 from netbench.model.packet import Packet
 from netbench.model.packet_description import with_siblings
-from netbench.model.packet_fields import PacketsField, VaryField, packet_error
+from netbench.model.packet_fields import ExpectField, PacketsField, VaryField, packet_error
 from netbench.model.packet_values import DescriptionError
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Off, Scenario, expanded
 from netbench.model.units import LoadKind
@@ -141,9 +141,10 @@ class Profile(BaseModel):
     `name`, `vary` and `expect`, `plain`, or a list of these. Default: `plain`, which is Ethernet, IPv4 and UDP."""
     vary: VaryField = None
     """Fields of `packet`, if it is a single one, that vary from frame to frame: `{UDP.sport: {random: 1024-65535}}`."""
-    expect: str | None = None
+    expect: ExpectField = None
     """Headers of `packet`, if it is a single one, at the sink, where the UUT changes them; `any`: a field that is not
-    compared. Default: as the UUT is configured to send it."""
+    compared; a mapping of `headers` and `vary`, if it changes fields that vary. Default: as the UUT is configured to
+    send it."""
     loads: Annotated[tuple[ProfileLoadField, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     """Load of each source: 400Mbit/s (L1), 148809fps, 50% (of line rate), 50% of maximum (of the UUT), max."""
     streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()

@@ -5,7 +5,7 @@ in the kernel's net/core/pktgen.c), then zeros. Where a checksum covers the payl
 sum constant (RFC 7820, section 3.2).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from netbench.errors import UsageError
@@ -30,15 +30,17 @@ from netbench.model.packet import (
     Layer,
     Layers,
     LayersChange,
+    LayerValue,
+    ListedValues,
     Packet,
     RandomValues,
+    VariedValue,
     VaryingField,
     high_bits,
 )
 from netbench.model.packet_layers import LAYERS
-from netbench.model.packet_variation import value_text
 from netbench.model.traffic import PKTGEN_MAGIC, Traffic
-from netbench.packets.headers import Addresses, arriving_layers, layer_ids, sent_layers
+from netbench.packets.headers import Addresses, arriving_layers, sent_layers, with_varied_values
 from netbench.packets.scapy_layers import field_places, placed_layers, scapy_classes, scapy_packet
 
 _FLOW_PORTS = 1024, 65_535
@@ -46,6 +48,7 @@ _ALL_BYTES = 1 << 16  # longer than any frame
 _NEXT_SEED = 1_000_003  # each varying field draws its own values
 _ADDRESSES = {"IP": (12, 20), "IPv6": (8, 40)}  # bytes of an IP header that pseudo headers contain
 _TAG_BYTES, _ETHERNET_BYTES = 4, 14
+_MOST_DRAWN = 4096  # random values that are listed: all VLANs
 _MOST_OTHER_OFFSETS = 8  # of pktgen's header, that the sink bpf looks at
 _ANY_ADDRESSES = Addresses(
     "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.2", "198.19.0.2", "2001:2::2", "2001:2::3"
@@ -68,8 +71,7 @@ def packet_of(traffic: Traffic) -> Packet:
 def build_template(traffic: Traffic) -> FrameTemplate:
     """Return the frames of a trial as they are sent; UsageError if a size has no room for the headers."""
     packet = packet_of(traffic)
-    sent = sent_layers(packet, Addresses.of(traffic))
-    return _Build(sent).template(packet, sent, traffic.frame_size, traffic.seed)
+    return _Build(_sent(packet, Addresses.of(traffic))).template(packet, traffic.frame_size, traffic.seed)
 
 
 def expected_headers(
@@ -83,10 +85,11 @@ def expected_headers(
     size has no room for the headers.
     """
     packet = packet_of(traffic)
-    sent = sent_layers(packet, Addresses.of(traffic), own_fields)
+    sent = _sent(packet, Addresses.of(traffic), own_fields)
+    arriving = arriving_layers(_with_drawn_values(sent, traffic.seed) if at_uut else sent, packet, at_uut)
     sent_build = _Build(sent)
-    build = _Build(arriving_layers(sent, packet, at_uut), sent_build)
-    free = build.free_places()
+    build = _Build(arriving, sent_build)
+    free = [place for place, value in build.written() if value is ANY]
     ranges = [(place.at, place.at + place.size) for place in free]
     payload_varies = own_fields or sent_build.complement_at is None
     payload = [(build.payload_at, build.payload_at + PAYLOAD_BYTES)] if payload_varies else []
@@ -98,31 +101,31 @@ def expected_headers(
     offsets = dict.fromkeys((sent_build.payload_at, *near, *sent_build.payload_without_tunnel()))
     offsets.pop(build.payload_at, None)
     return ExpectedHeaders(
-        template=build.template(packet, sent, traffic.frame_size, traffic.seed),
+        template=build.template(packet, traffic.frame_size, traffic.seed),
         compared=tuple(compared),
         ignored=(*ranges, *((at, at + 2) for at in unknown)),
         also_at=tuple(at for at in offsets if at > 0)[:_MOST_OTHER_OFFSETS],
         longer=build.longer,
-        varying=sent_build.varying(packet, sent, traffic.seed),
+        varying=sent_build.varying(packet, traffic.seed),
     )
 
 
 def smallest_frame(packet: Packet) -> int:
     """Return the size of the smallest frame that has room for all headers of a packet, in bytes with FCS."""
-    build = _Build(sent_layers(packet, _ANY_ADDRESSES))
+    build = _Build(_sent(packet, _ANY_ADDRESSES))
     return max(MIN_FRAME_SIZE, build.header_bytes + FCS_BYTES)
 
 
 def covered_payload(packet: Packet) -> str:
     """Return the first checksum of a packet that covers its payload, as a field: `UDP.chksum`; empty if none does."""
-    build = _Build(sent_layers(packet, _ANY_ADDRESSES))
+    build = _Build(_sent(packet, _ANY_ADDRESSES))
     covering = {checksum.at for checksum in build.checksums() if _covers_payload(checksum)}
     return next((place.name for place in build.places() if place.at in covering and place.size == 2), "")
 
 
 def added_bytes(packet: Packet) -> int:
     """Return by how many bytes `expect` makes frames longer than they were sent; 0 without it."""
-    sent = sent_layers(packet, _ANY_ADDRESSES)
+    sent = _sent(packet, _ANY_ADDRESSES)
     return _Build(arriving_layers(sent, packet, None), _Build(sent)).longer
 
 
@@ -130,10 +133,48 @@ def check_varying_fields(packet: Packet, size: FrameSize) -> None:
     """Raise UsageError if more varies in frames of this size than sources can write, or sinks compare."""
     from netbench.packets.flow_values import check_layout  # noqa: PLC0415 - loads numpy
 
-    sent = sent_layers(packet, _ANY_ADDRESSES)
+    sent = _sent(packet, _ANY_ADDRESSES)
     sent_build = _Build(sent)
     for build in (sent_build, _Build(arriving_layers(sent, packet, None), sent_build)):
-        check_layout(build.template(packet, sent, size, 1))
+        check_layout(build.template(packet, size, 1))
+
+
+def _sent(
+    packet: Packet, addresses: Addresses, own_fields: Mapping[FieldRef, FieldValue | AnyValue] | None = None
+) -> Layers:
+    """Return the layers that are sent, with all values of the fields that vary; `own_fields` as in sent_layers."""
+    return with_varied_values(sent_layers(packet, addresses, own_fields), packet)
+
+
+def _with_drawn_values(layers: Layers, seed: int) -> Layers:
+    """Return the layers with random values listed in their order, if there are few: a UUT may replace each of them."""
+    from netbench.packets.flow_values import values_of  # noqa: PLC0415 - loads numpy
+
+    def drawn(value: LayerValue) -> LayerValue:
+        match value:
+            case VariedValue(number, RandomValues(count=count) as values) if count <= _MOST_DRAWN:
+                numbers = values_of(values, field_seed(seed, number)).tolist()
+                return VariedValue(number, ListedValues(tuple(high_bits(values) | low for low in numbers)))
+        return value
+
+    return _with_values(layers, drawn)
+
+
+def _of_first_flow(layers: Layers, seed: int) -> Layers:
+    """Return the layers with the values of flow 0 in the fields that vary."""
+    from netbench.packets.flow_values import values_of  # noqa: PLC0415 - loads numpy
+
+    def first(value: LayerValue) -> LayerValue:
+        if not isinstance(value, VariedValue):
+            return value
+        number = high_bits(value.values) | int(values_of(value.values, field_seed(seed, value.number))[0])
+        return VariedValue(value.number, ListedValues((number,)))
+
+    return _with_values(layers, first)
+
+
+def _with_values(layers: Layers, change: Callable[[LayerValue], LayerValue]) -> Layers:
+    return tuple(Layer(layer.name, tuple((name, change(value)) for name, value in layer.fields)) for layer in layers)
 
 
 class _Build:
@@ -152,10 +193,10 @@ class _Build:
         if self.header_bytes > MOST_HEADER_BYTES:
             raise UsageError(f"its headers take {self.header_bytes} bytes of a frame: at most {MOST_HEADER_BYTES}")
 
-    def template(self, packet: Packet, sent: Layers, frame_size: FrameSize, seed: int) -> FrameTemplate:
-        """Return the frames of all sizes and what varies in them; `sent` are the layers that `vary` refers to."""
-        varying = self.varying(packet, sent, seed)
-        of_first_flow = scapy_packet(self._first_flow(packet, sent, varying))
+    def template(self, packet: Packet, frame_size: FrameSize, seed: int) -> FrameTemplate:
+        """Return the frames of all sizes, and what varies in them; `seed` is for random values."""
+        varying = self.varying(packet, seed)
+        of_first_flow = scapy_packet(_of_first_flow(self._layers, seed))
         halves = [(place.at, place.at + place.size) for field in varying if (place := field.place) is not None]
         return FrameTemplate(
             frames={size: self._frame(of_first_flow, size) for size in frame_size.sizes},
@@ -205,52 +246,26 @@ class _Build:
         for placed in self._placed:
             yield from field_places(placed)
 
-    def free_places(self) -> list[FieldPlace]:
-        """Return the places of the fields that may have any value."""
-        free = {
-            str(placed.ref._replace(field=name))
-            for placed, layer in zip(self._placed, self._layers, strict=True)
-            for name, value in layer.fields
-            if value is ANY
-        }
-        return [place for place in self.places() if place.name in free]
+    def written(self) -> Iterator[tuple[FieldPlace, LayerValue]]:
+        """Yield the places of the fields that the layers have, with their values."""
+        for placed, layer in zip(self._placed, self._layers, strict=True):
+            values = {str(placed.ref._replace(field=name)): value for name, value in layer.fields}
+            yield from ((place, values[place.name]) for place in field_places(placed) if place.name in values)
 
-    def varying(self, packet: Packet, sent: Layers, seed: int) -> tuple[VaryingPlace, ...]:
-        """Return the varying fields of a packet; those whose layer and value are not as sent have no place here."""
+    def varying(self, packet: Packet, seed: int) -> tuple[VaryingPlace, ...]:
+        """Return all varying fields of a packet, with the values that they have here."""
+        here = {value.number: (place, value) for place, value in self.written() if isinstance(value, VariedValue)}
         return tuple(
             VaryingPlace(
                 str(field.ref),
-                self._place_as_sent(field.ref, sent),
-                field.values,
+                here[number][0] if number in here else None,
+                here[number][1].values if number in here else field.values,
                 packet.frames_per_value(number),
                 LAYERS[field.ref.layer].fields[field.ref.field].kind,
                 field_seed(seed, number),
             )
             for number, field in enumerate(packet.vary)
         )
-
-    def _place_as_sent(self, ref: FieldRef, sent: Layers) -> FieldPlace | None:
-        """Return the place of a field of the sent packet, under its name there; None if it was removed or changed."""
-        index, ids = ref.index_in(sent), layer_ids(self._layers)
-        if (layer_id := layer_ids(sent)[index]) not in ids:
-            return None
-        here = ids.index(layer_id)
-        if self._layers[here].value(ref.field) != sent[index].value(ref.field):
-            return None
-        places = field_places(self._placed[here]._replace(ref=ref))
-        return next((place for place in places if place.name == str(ref)), None)
-
-    def _first_flow(self, packet: Packet, sent: Layers, varying: Sequence[VaryingPlace]) -> Layers:
-        """Return the layers with the values of flow 0 in the fields that vary."""
-        from netbench.packets.flow_values import values_of  # noqa: PLC0415 - loads numpy
-
-        ids, layers = layer_ids(sent), dict(zip(layer_ids(self._layers), self._layers, strict=True))
-        for (ref, values), place in zip(((field.ref, field.values) for field in packet.vary), varying, strict=True):
-            if place.place is not None:
-                layer_id, field = ids[ref.index_in(sent)], LAYERS[ref.layer].fields[ref.field]
-                value = value_text(field, high_bits(values) | int(values_of(values, place.seed)[0]))
-                layers[layer_id] = layers[layer_id].with_fields(**{ref.field: value})
-        return tuple(layers.values())
 
     def _frame(self, packet: Any, size: int) -> bytes:  # noqa: ANN401 - scapy has no types
         """Return the frame for a sent frame of this size in bytes with FCS; `packet` has its headers."""

@@ -1,15 +1,22 @@
-"""The headers of a packet as they are sent, and as they should arrive: layers with all their addresses.
+"""The headers of a packet as they are sent, and as they should arrive: layers with all their addresses."""
 
-Layers of two packets belong together if they have the same name and the same number of such layers inside: the
-innermost IP header of one is that of the other, whatever is around it.
-"""
-
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from netbench.model.packet import ANY, IP_LAYERS, AnyValue, FieldRef, FieldValue, Layers, LayersChange, Packet
+from netbench.model.packet import (
+    ANY,
+    IP_LAYERS,
+    AnyValue,
+    FieldRef,
+    FieldValue,
+    Layers,
+    LayersChange,
+    LayerValue,
+    Packet,
+    VariedValue,
+    layer_ids,
+)
 from netbench.model.traffic import DISCARD_PORT, Traffic
 
 _VXLAN_FLAGS = 0x08  # the VNI is valid (RFC 7348, section 5)
@@ -42,23 +49,6 @@ class Addresses:
         return dict(zip(("src", "dst"), by_layer[name], strict=True)) if name in by_layer else {}
 
 
-class LayerId(NamedTuple):
-    """A layer of a packet: its name, and how many layers of that name are inside it."""
-
-    name: str
-    inside: int
-
-
-def layer_ids(layers: Layers) -> list[LayerId]:
-    """Return the identities of all layers, in their order."""
-    ids: list[LayerId] = []
-    seen: Counter[str] = Counter()
-    for layer in reversed(layers):
-        ids.insert(0, LayerId(layer.name, seen[layer.name]))
-        seen[layer.name] += 1
-    return ids
-
-
 def sent_layers(
     packet: Packet, addresses: Addresses, own_fields: Mapping[FieldRef, FieldValue | AnyValue] | None = None
 ) -> Layers:
@@ -71,7 +61,7 @@ def sent_layers(
     layers = []
     for number, layer in enumerate(packet.layers):
         inner = packet.layers[number + 1 :]
-        defaults: dict[str, FieldValue | AnyValue] = {**addresses.of_layer(layer.name)}
+        defaults: dict[str, LayerValue] = {**addresses.of_layer(layer.name)}
         defaults |= {ref.field: value for ref, value in (own_fields or {}).items() if ref.layer == layer.name}
         if layer.name == "UDP":
             if _ip_around(packet.layers, number) == "IP":
@@ -86,15 +76,23 @@ def sent_layers(
     return tuple(layers)
 
 
+def with_varied_values(sent: Layers, packet: Packet) -> Layers:
+    """Return the layers that are sent, with all values of the fields that vary."""
+    varied: defaultdict[int, dict[str, LayerValue]] = defaultdict(dict)
+    for number, field in enumerate(packet.vary):
+        varied[field.ref.index_in(sent)][field.ref.field] = VariedValue(number, field.values)
+    return tuple(layer.with_fields(**varied[index]) for index, layer in enumerate(sent))
+
+
 def arriving_layers(sent: Layers, packet: Packet, at_uut: LayersChange | None) -> Layers:
-    """Return the layers that should arrive at the sink.
+    """Return the layers that should arrive at the sink, with all values of the fields that vary there.
 
     They are those that the UUT makes of the sent ones. If the user describes them (`expect`), fields that this
     description leaves out are those of the same layer behind the UUT. Addresses of a header that only `expect` has are
-    free, and so are fields that vary and that the UUT changes.
+    free.
     """
     expect = packet.expect
-    forwarded = sent if at_uut is None else _without_changed(at_uut(sent), sent, packet)
+    forwarded = sent if at_uut is None else at_uut(sent)
     if expect is None:
         return forwarded
     known = dict(zip(layer_ids(forwarded), forwarded, strict=True))
@@ -105,19 +103,7 @@ def arriving_layers(sent: Layers, packet: Packet, at_uut: LayersChange | None) -
     return tuple(arriving)
 
 
-def _without_changed(forwarded: Layers, sent: Layers, packet: Packet) -> Layers:
-    """Return the layers behind a UUT, with any value in the fields that vary and that it changes."""
-    ids, varies = layer_ids(sent), {field.ref for field in packet.vary}
-    names = {name: {ref.field for ref in varies if ids[ref.index_in(sent)] == name} for name in ids}
-    before = dict(zip(ids, sent, strict=True))
-    found = []
-    for name, layer in zip(layer_ids(forwarded), forwarded, strict=True):
-        changed = {field for field in names.get(name, ()) if layer.value(field) != before[name].value(field)}
-        found.append(layer.with_fields(**dict.fromkeys(changed, ANY)))
-    return tuple(found)
-
-
-def _of_new_layer(layers: Layers, number: int) -> dict[str, FieldValue | AnyValue]:
+def _of_new_layer(layers: Layers, number: int) -> dict[str, LayerValue]:
     """Return the fields of a header that the UUT adds: its addresses and its ports are unknown, for example."""
     layer = layers[number]
     match layer.name:

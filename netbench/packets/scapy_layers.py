@@ -6,7 +6,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from netbench.model.frame_template import FieldPlace
-from netbench.model.packet import ANY, FieldRef, Layers, references
+from netbench.model.layer_spec import FieldSpec
+from netbench.model.packet import ANY, FieldRef, Layers, LayerValue, VariedValue, first_value, references
+from netbench.model.packet_layers import LAYERS, spec_of
+from netbench.model.packet_variation import value_text
 
 _LONGEST_FIELD = 16
 
@@ -21,19 +24,26 @@ class PlacedLayer(NamedTuple):
 
 
 def scapy_packet(layers: Layers) -> Any:  # noqa: ANN401 - scapy has no types
-    """Return scapy's packet of these layers; fields with any value have scapy's default."""
+    """Return scapy's packet of these layers; fields with any value have scapy's default, those that vary one value."""
     classes = scapy_classes()
     packet: Any = None
     for layer in layers:
-        fields = {name: _scapy_value(value) for name, value in layer.fields if value is not ANY}
+        specs = spec_of(layer).fields if layer.name in LAYERS else {}
+        fields = {name: _scapy_value(specs.get(name), value) for name, value in layer.fields if value is not ANY}
         built = classes[layer.name](**fields)
         packet = built if packet is None else packet / built
     return packet
 
 
-def _scapy_value(value: object) -> object:
-    """Return a value of the notation as scapy's: lists instead of tuples at the outside."""
-    return list(value) if isinstance(value, tuple) else value
+def _scapy_value(field: FieldSpec | None, value: LayerValue) -> object:
+    """Return a value of a field as scapy's: lists instead of tuples at the outside, and addresses as text."""
+    match value:
+        case VariedValue(values=values):
+            assert field
+            return value_text(field, first_value(values))
+        case tuple():
+            return list(value)
+    return value
 
 
 def placed_layers(packet: Any, layers: Layers) -> Iterator[PlacedLayer]:  # noqa: ANN401 - scapy has no types

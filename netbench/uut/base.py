@@ -132,7 +132,8 @@ class Ready:
     Probes may take `probe_limit_s` to arrive on paths that netbench did not make; None where none ever arrives.
 
     `at_sink` has, by stream, the function that returns the headers at the sink for the headers as sent; a stream that
-    is missing there keeps its headers. Values that the UUT chooses itself are ANY.
+    is missing there keeps its headers. Values that the UUT chooses itself are ANY. All values of a field
+    that varies are one VariedValue.
     """
 
     next_hop_macs: Mapping[str, str]

@@ -30,6 +30,7 @@ from netbench.linux.changes import (
     AddVlan,
     Change,
     Enslave,
+    ForgetConnections,
     Redirect,
     SetPromiscuous,
     SetSysctl,
@@ -109,7 +110,8 @@ def forwarding_changes(
 ) -> list[Change]:
     """Return the changes that make a kernel forward for the UUT `name`; changes by the same tool are adjacent."""
     if how in ROUTING:
-        return [*forwarding_switches(paths, handling, all_ours=False), *_routing(paths, how, name, handling)]
+        switches = forwarding_switches(paths, handling, all_ours=False)
+        return [*switches, *_forgotten(paths, how, handling), *_routing(paths, how, name, handling)]
     if how == "tc":
         return [*take_all(paths), *_redirects(paths)]
     if how == "xdp":
@@ -166,6 +168,12 @@ def _routing(paths: Sequence[StreamPath], how: Forward, name: str, handling: Pac
     yield from routes(paths, handling)
     yield from flow_tables(paths, handling, name) if how == "flowtable" else ()
     yield from nat_tables(paths, handling, name)
+
+
+def _forgotten(paths: Sequence[StreamPath], how: Forward, handling: PacketHandling) -> Iterator[Change]:
+    """Yield the changes that remove connections of former UUTs, whose addresses may be translated otherwise."""
+    if handling.options.nat or how == "flowtable":
+        yield from (ForgetConnections(netns) for netns in _namespaces(paths) if netns)
 
 
 def _bridges(paths: Sequence[StreamPath], handling: PacketHandling) -> list[AddBridge]:

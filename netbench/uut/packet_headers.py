@@ -1,7 +1,7 @@
 """Headers of packets on their way through a UUT: those it cannot forward, and those that it changes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_network
 from typing import Literal
 
 from netbench.model.packet import (
@@ -16,12 +16,12 @@ from netbench.model.packet import (
     RandomValues,
     SteppedValues,
     Values,
+    VariedValue,
 )
 from netbench.model.packet_options import Encapsulation, PacketOptions
 from netbench.model.paths import StreamPath
 
 Address = IPv4Address | IPv6Address
-AnyField = FieldValue | AnyValue
 
 PLAIN = Packet("", (Layer("Ether"), Layer("IP"), Layer("UDP")))
 ROUTED = {"IP": "ttl", "IPv6": "hlim"}  # the headers that a router forwards by, and their fields that it lowers
@@ -59,7 +59,7 @@ def values_of_field(packet: Packet, ref: FieldRef) -> Iterator[FieldValue]:
             return
     same = [layer for layer in packet.layers if layer.name == ref.layer]
     value = same[ref.occurrence - 1].value(ref.field) if len(same) >= ref.occurrence else None
-    if value is not None and not isinstance(value, AnyValue):
+    if value is not None and not isinstance(value, AnyValue | VariedValue):
         yield value
 
 
@@ -254,21 +254,27 @@ def routed(layers: Layers, path: StreamPath) -> Layers:
     assert path.egress
     ether, header, *rest = layers
     hops = ROUTED[header.name]
-    left = header.value(hops, _USUAL_HOPS)
-    changed = header.with_fields(**{hops: left - 1 if isinstance(left, int) else ANY})
+    match header.value(hops, _USUAL_HOPS):
+        case int(before):
+            changed = header.with_fields(**{hops: before - 1})
+        case VariedValue() as varied:
+            changed = header.with_fields(**{hops: varied.plus(-1)})
+        case _:
+            changed = header.with_fields(**{hops: ANY})
     return (ether.with_fields(src=path.egress.mac, dst=path.sink.mac), changed, *rest)
 
 
 def translated(layers: Layers, nat: Literal["source", "destination"]) -> Layers:
-    """Return the headers with a translated address; ANY where the address is left out."""
+    """Return the headers with a translated address, or all its values; ANY where the address is left out."""
     ether, header, *rest = layers
-    before, after = map(ip_network, NAT_NETWORKS[nat])
+    before, after = map(IPv4Network, NAT_NETWORKS[nat])
+    difference = int(after.network_address) - int(before.network_address)
     field, value = NAT_FIELDS[nat], header.value(NAT_FIELDS[nat])
+    if isinstance(value, VariedValue):
+        return (ether, header.with_fields(**{field: value.plus(difference)}), *rest)
     address = _address("IP", value) if isinstance(value, int | str) else None
-    if address is None:
-        return (ether, header.with_fields(**{field: ANY}), *rest)
-    host = int(address) - int(before.network_address)
-    return (ether, header.with_fields(**{field: str(after.network_address + host)}), *rest)
+    translation = ANY if address is None else str(address + difference)
+    return (ether, header.with_fields(**{field: translation}), *rest)
 
 
 def decapsulated(layers: Layers, kind: Encapsulation) -> Layers:
@@ -284,8 +290,14 @@ def decapsulated(layers: Layers, kind: Encapsulation) -> Layers:
 def retagged(layers: Layers, tags: Mapping[int, int]) -> Layers:
     """Return the headers with another VLAN in the outermost tag; `tags` has the new VLAN of each."""
     ether, tag, *rest = layers
-    vlan = tag.value("vlan", 1)
-    return (ether, tag.with_fields(vlan=tags.get(vlan, ANY) if isinstance(vlan, int) else ANY), *rest)
+    match tag.value("vlan", 1):
+        case int(vlan):
+            changed = tag.with_fields(vlan=tags.get(vlan, ANY))
+        case VariedValue() as varied:
+            changed = tag.with_fields(vlan=varied.replaced(tags))
+        case _:
+            changed = tag.with_fields(vlan=ANY)
+    return (ether, changed, *rest)
 
 
 def encapsulated(layers: Layers, options: PacketOptions, path: StreamPath) -> Layers:

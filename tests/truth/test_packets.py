@@ -145,13 +145,57 @@ def test_drops_appear_in_the_groups_of_the_flows_that_lost_frames(results, tmp_p
     assert [{key: group[key] for key in keys} for group in row["lossy_groups"]] == expected
 
 
-def test_wrong_headers_are_counted_by_field(results, tmp_path):
-    """A description of what arrives that is wrong in two fields, of a varying one for half of the frames."""
-    packet = {
-        "headers": "Ether()/Dot1Q(vlan=5,prio=1)/IP(tos=4)/UDP()",
-        "vary": {"IP.ttl": {"list": [64, 63]}},
-        "expect": "Ether()/Dot1Q(vlan=6)/IP(ttl=64)/UDP(dport=any)",
-    }
+# Descriptions of what arrives that are wrong in some fields, of varying ones for some of the frames.
+WRONG = {
+    "constants": (
+        {
+            "headers": "Ether()/Dot1Q(vlan=5,prio=1)/IP(tos=4)/UDP()",
+            "vary": {"IP.ttl": {"list": [64, 63]}},
+            "expect": "Ether()/Dot1Q(vlan=6)/IP(ttl=64)/UDP(dport=any)",
+        },
+        {"Dot1Q.vlan": FRAMES, "IP.ttl": FRAMES // 2, "IP.chksum": FRAMES // 2},
+    ),
+    "one of three VLANs": (
+        {
+            "headers": "Ether()/Dot1Q()/IP()/UDP()",
+            "vary": {"Dot1Q.vlan": {"list": [10, 20, 30]}},
+            "expect": {"headers": "Ether()/Dot1Q()/IP()/UDP()", "vary": {"Dot1Q.vlan": {"list": [10, 20, 31]}}},
+        },
+        {"Dot1Q.vlan": FRAMES // 3},
+    ),
+    "every other port": (
+        {
+            "headers": "Ether()/IP()/UDP()",
+            "vary": {"UDP.sport": {"from": 5000, "count": 4}},
+            "expect": {"headers": "Ether()/IP()/UDP()", "vary": {"UDP.sport": {"list": [5000, 1, 5002, 3]}}},
+        },
+        {"UDP.sport": FRAMES // 2},
+    ),
+    "random ports": (
+        {
+            "headers": "Ether()/IPv6()/UDP()",
+            "vary": {"UDP.sport": {"random": "5000-5099"}, "UDP.dport": {"random": "5000-5099"}},
+            "expect": {"headers": "Ether()/IPv6()/UDP()", "vary": {"UDP.sport": {"random": "6000-6099"}}},
+        },
+        {"UDP.sport": FRAMES, "UDP.chksum": FRAMES},
+    ),
+    "nothing": (
+        {
+            "headers": "Ether()/IPv6()/UDP()",
+            "vary": {"IPv6.src": {"from": "2001:2::1", "count": 100}, "UDP.dport": {"random": "5000-5099"}},
+            "expect": {
+                "headers": "Ether()/IPv6(src=any)/UDP()",
+                "vary": {"IPv6.src": {"from": "2001:2::1", "count": 100}, "UDP.dport": {"random": "5000-5099"}},
+            },
+        },
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_headers_are_counted_by_field(results, tmp_path, name):
+    packet, wrong = WRONG[name]
     for sink in ("tcpdump", "bpf"):
         wanted = settings(packet=json.dumps(packet), generator="afpacket", sink=sink)
         directory = results / sink
@@ -160,8 +204,8 @@ def test_wrong_headers_are_counted_by_field(results, tmp_path):
         assert done.returncode == 0, done.stderr
         (row,) = exported(directory)
         changed = {entry["field"]: entry["frames"] for entry in row["changed_fields"]}
-        assert (row["received_frames"], row["changed_frames"]) == (FRAMES, FRAMES)
-        assert changed == {"Dot1Q.vlan": FRAMES, "IP.ttl": FRAMES // 2, "IP.chksum": FRAMES // 2}
+        assert (row["received_frames"], row["changed_frames"]) == (FRAMES, max(wrong.values(), default=0))
+        assert changed == wrong
 
 
 def test_tshark_finds_no_wrong_checksum(results, tmp_path):
@@ -197,3 +241,22 @@ def test_jumbo_frames_fit_into_a_tunnel_that_the_uut_originates(results, tmp_pat
         for row in found:
             counts = [row[name] for name in ("sent_frames", "received_frames", "changed_frames", "lossy_flows")]
             assert (verdict_of(row), counts) == ("valid", ["200", "200", "0", "0"]), row
+
+
+TAGGED_BY_TURNS = {"headers": "Ether()/Dot1Q()/IP()/UDP()", "vary": {"Dot1Q.vlan": {"list": [10, 20, 30]}}}
+EXPECTED_WRONG = {"headers": "Ether()/Dot1Q()/IP()/UDP()", "vary": {"Dot1Q.vlan": {"list": [110, 120, 140]}}}
+
+
+@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
+def test_replaced_vlans_are_compared_with_those_that_the_switch_is_configured_to_send(results, tmp_path, sink):
+    assert shutil.which("ovs-vswitchd"), "install openvswitch-switch"
+    packets = [{**TAGGED_BY_TURNS, "name": "right"}, {**TAGGED_BY_TURNS, "name": "wrong", "expect": EXPECTED_WRONG}]
+    switch = "  - {name: retag, kind: ovs, retag: {10: 110, 20: 120, 30: 130}}\n"
+    wanted = settings(packet=json.dumps(packets), generator="afpacket", sink=sink)
+    topology = topology_in(tmp_path, more=switch)
+    done = netbench("run", topology, "quick", "-o", results, "--uut", "retag", *WANTED, *PATIENT, *wanted)
+    assert done.returncode == 0, done.stderr
+    found = {
+        row["packet"]: {entry["field"]: entry["frames"] for entry in row["changed_fields"]} for row in exported(results)
+    }
+    assert found == {"right": {}, "wrong": {"Dot1Q.vlan": FRAMES // 3}}

@@ -34,6 +34,7 @@ from netbench.linux.changes import (
     Change,
     ChecksumOffloadOff,
     Enslave,
+    ForgetConnections,
     GroOn,
     KeepPort,
     MachineState,
@@ -99,6 +100,7 @@ EACH = {
         "taskset -p 5 31 && chrt --fifo -p 1 31  # the thread napi/x of nb-a"
     ),
     AddTable("nb-a", "ip", "x", "add table ip x\n"): "ip netns exec nb-a nft -f - <<'END'\nadd table ip x\nEND",
+    ForgetConnections("nb-a"): "ip netns exec nb-a conntrack -F",
     AddVlanInterface("nb-a", "nb-v", "nb-t", 100): (
         "ip -n nb-a link add link nb-t name nb-v type vlan protocol 802.1Q id 100"
     ),
@@ -447,3 +449,16 @@ def test_the_time_that_an_address_has_passes_while_its_port_is_lent(monkeypatch,
     change.undo(port)
     words = "address replace 192.0.2.7/24 label eth1 scope global dev eth1 valid_lft"
     assert port.lines == ([f"{words} {left}"] if left else [])
+
+
+def test_connections_on_another_host_are_forgotten_by_python_there_if_it_has_any():
+    change = ForgetConnections("nb-a")
+    for answer in (
+        Completed((), 0, "", ""),
+        Completed((), 1, "", 'exec of "python3" failed: No such file or directory'),
+    ):
+        host = FakeHost({"ip": answer})
+        change.make(host)
+        assert [command[:7] for command in host.commands] == [("ip", "netns", "exec", "nb-a", "python3", "-I", "-S")]
+    with pytest.raises(TestbedError, match="Operation not permitted"):
+        change.make(FakeHost({"ip": Completed((), 1, "", "PermissionError: [Errno 1] Operation not permitted")}))

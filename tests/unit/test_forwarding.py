@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from netbench.errors import ChangeError, MissingError, TestbedError, UsageError
-from netbench.linux.changes import AddAddress, AddTable, Change, KernelRequest, Redirect, SetSysctl
+from netbench.linux.changes import AddAddress, AddTable, Change, ForgetConnections, KernelRequest, Redirect, SetSysctl
 from netbench.model.paths import inside_nics
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import MAX_STREAMS
@@ -19,6 +19,7 @@ from netbench.uut.base import Assignment, Site
 from netbench.uut.forwarding import changes_in_guest, forwarding_changes
 from netbench.uut.guest_links import attaching_changes, guest_mac
 from netbench.uut.ovs import Ovs, OvsOptions
+from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.raw import Raw, RawOptions
 from netbench.vmm.attachment import tap
 from netbench.vmm.base import GuestOptions
@@ -40,13 +41,34 @@ def commands(changes):
 def test_a_guest_does_as_a_machine_does_once_its_nics_are_up_and_ipv6_is_silent(how):
     quiet = [f"sysctl -w net.ipv6.conf.{part}.disable_ipv6=1" for part in ("all", "default")]
     up = [f"ip -n nb-lab-uut link set dev nb-{end} up" for end in ("in1", "out1", "in2", "out2")]
-    settings_, *output = (
-        list(group)
-        for _, group in groupby(forwarding_changes(PATHS, how, "guest"), lambda change: isinstance(change, SetSysctl))
-    )
+    changes = [
+        change
+        for change in forwarding_changes(PATHS, how, "guest")
+        if not isinstance(change, ForgetConnections)  # a new kernel has none
+    ]
+    settings_, *output = (list(group) for _, group in groupby(changes, lambda change: isinstance(change, SetSysctl)))
     expected = [*quiet, *commands(settings_), *up, *commands(chain.from_iterable(output))]
     assert commands(changes_in_guest(PATHS, how)) == expected
     assert changes_in_guest((), how) == []
+
+
+@pytest.mark.parametrize(
+    ("paths", "options", "namespaces"),
+    [
+        (PATHS, {"forward": "route"}, []),
+        (PATHS, {"forward": "bridge"}, []),
+        (PATHS, {"forward": "flowtable"}, ["nb-lab-uut"]),
+        (PATHS, {"forward": "route", "nat": "source"}, ["nb-lab-uut"]),
+        (PATHS, {"forward": "route", "nat": "destination"}, ["nb-lab-uut"]),
+        (OUTSIDE, {"forward": "flowtable"}, []),
+    ],
+)
+def test_connections_are_forgotten_where_they_translate_and_only_in_our_own_namespaces(paths, options, namespaces):
+    handling = PacketHandling(RawOptions.model_validate(options))
+    changes = forwarding_changes(paths, options["forward"], "u", handling)
+    kinds = [type(change) for change in changes]
+    assert [change.netns for change in changes if isinstance(change, ForgetConnections)] == namespaces
+    assert not namespaces or kinds.index(ForgetConnections) < kinds.index(AddTable)
 
 
 @pytest.mark.parametrize("paths", [PATHS, OUTSIDE], ids=["in a namespace", "outside all"])

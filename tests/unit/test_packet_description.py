@@ -2,6 +2,7 @@
 
 import sys
 import time
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from netbench.model.packet import (
     Packet,
     RandomValues,
     SteppedValues,
+    VariedValue,
     VaryingField,
 )
 from netbench.model.packet_description import parse_packet, parse_packets, shipped_packets, written_packet
@@ -98,6 +100,11 @@ def described(value: object) -> Packet:
 
 def vary(field: str, headers: str = UDP4, /, **values) -> dict[str, object]:
     return packet(headers, vary={field: values})
+
+
+def arriving(sent: dict[str, object], /, **expected) -> dict[str, object]:
+    """A packet with these varying fields, if any, and those that are expected."""
+    return packet(vary=sent or None, expect={"headers": UDP4, "vary": expected})
 
 
 NUMBERS = {"from": 1}
@@ -391,6 +398,42 @@ WRONG = [
         "expect: TCP: is the last layer, but that of the packet is UDP; end with UDP()",
     ),
     (packet("vxlan", expect="Ether()/IP()/ICMP()"), "expect: ICMP: is the last layer, but that of the packet is UDP"),
+    # values of varying fields that arrive
+    (packet(expect={}), "expect: headers: must be text"),
+    (packet(expect={"vary": {"IP.ttl": {"list": [1]}}}), "expect: headers: must be text"),
+    (packet(expect={"headers": UDP4, "vray": 1}), "expect: vray: no such key of expect; did you mean vary?"),
+    (packet(expect={"headers": "Ether()/IP(tll=1)/UDP()"}), "expect: IP.tll: no such field"),
+    (packet(expect={"headers": UDP4, "vary": 1}), "expect: vary: is a mapping of fields"),
+    (arriving({}, **{"IP.src": {"list": [1]}}), "expect: IP.src: 1 is no IPv4 address"),
+    (
+        arriving({}, **{"IP.ttl": {"list": [1]}}),
+        "expect: IP.ttl: does not vary in the packet as sent; write vary",
+    ),
+    (
+        arriving({"UDP.sport": {"list": [1, 2]}}, **{"UDP.dport": {"list": [1, 2]}}),
+        "expect: UDP.dport: does not vary in the packet as sent; only fields that it varies can vary here: UDP.sport",
+    ),
+    (
+        arriving({"IP.ttl": {"list": [1, 2, 3]}}, **{"IP.ttl": {"list": [1, 2]}}),
+        "expect: IP.ttl: 2 values, but the packet sends 3 of this field; write as many",
+    ),
+    (
+        arriving({"IP.ttl": {"list": [1, 2]}}, **{"IP.ttl": {"random": "1-2"}}),
+        "expect: IP.ttl: random: the packet sends this field's values in another order; write from or list",
+    ),
+    (
+        arriving({"UDP.sport": {"random": "1024-65535"}}, **{"UDP.sport": {"from": 1024, "to": 65535}}),
+        "expect: UDP.sport: the packet sends random values of this field; write random with a range of 64,512 values",
+    ),
+    (
+        arriving({"UDP.sport": {"random": "1-9", "count": 4}}, **{"UDP.sport": {"random": "11-19"}}),
+        "expect: UDP.sport: the packet sends random values of this field; write random with a range of 9 values, and "
+        "count: 4",
+    ),
+    (
+        arriving({"IP.ttl": {"list": [1, 2]}}, combined=True, **{"IP.ttl": {"list": [1, 2]}}),
+        "expect: combined: leave it out: frames arrive in the order in which they are sent",
+    ),
 ]
 
 
@@ -537,6 +580,51 @@ def test_a_field_of_the_second_header_of_a_kind_may_vary_and_expected_fields_may
     assert parse_packet(written_packet(found)) == found
 
 
+SOURCES = {"from": "198.18.1.1", "count": 100}
+TRANSLATED = {"from": "192.0.2.1", "step": -1, "count": 100}
+FIRST_TRANSLATED = int(ip_address("192.0.2.1"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "vary", "expected", "arriving_vary", "found"),
+    [
+        (UDP4, {"IP.src": SOURCES}, UDP4, {"IP.src": TRANSLATED}, {(1, "src"): (0, -1)}),
+        (
+            UDP4,
+            {"UDP.sport": {"list": [1, 2]}, "IP.src": SOURCES},
+            "Ether()/IP(src=any,ttl=any)/UDP()",
+            {"IP.src": TRANSLATED},
+            {(1, "src"): (1, -1)},
+        ),
+        (UDP4, {"IP.src": SOURCES}, "Ether()/IP()/GRE()/IP()/UDP()", {"IP:2.src": TRANSLATED}, {(3, "src"): (0, -1)}),
+        ("Ether()/IP()/GRE()/IP()/UDP()", {"IP:2.src": SOURCES}, UDP4, {"IP.src": TRANSLATED}, {(1, "src"): (0, -1)}),
+    ],
+)
+def test_expected_values_belong_to_the_same_header_whatever_is_around_it(sent, vary, expected, arriving_vary, found):
+    made = described(packet(sent, vary=vary, expect={"headers": expected, "vary": arriving_vary}))
+    assert made.expect is not None
+    values = {
+        (index, name): value
+        for index, layer in enumerate(made.expect)
+        for name, value in layer.fields
+        if isinstance(value, VariedValue)
+    }
+    assert values == {
+        at: VariedValue(number, SteppedValues(FIRST_TRANSLATED, step, 100)) for at, (number, step) in found.items()
+    }
+    assert parse_packet(written_packet(made)) == made
+    assert made.mirrored.mirrored == made
+
+
+def test_vary_of_a_profile_replaces_that_of_its_packet_under_the_expected_values():
+    mine = packet(name="mine", vary={"IP.src": SOURCES}, expect={"headers": UDP4, "vary": {"IP.src": TRANSLATED}})
+    made = profile(packet=mine, vary={"UDP.sport": {"list": [1, 2]}, "IP.src": SOURCES}).packets["mine"]
+    assert made.expect is not None
+    assert made.expect[1].value("src") == VariedValue(1, SteppedValues(FIRST_TRANSLATED, -1, 100))
+    alone = profile(packet=UDP4, vary={"IP.src": SOURCES}, expect={"headers": UDP4, "vary": {"IP.src": TRANSLATED}})
+    assert Profile.model_validate(plain(alone)).packets == alone.packets
+
+
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
@@ -610,6 +698,12 @@ HEAD = "frame_sizes: 128\nloads: 1kfps\n"
         ("vary: {UDP.sport: {list: [1]}}", ":3:1: vary: without a described packet"),
         ("expect: Ether()/IP()/UDP()", ":3:9: expect: without a described packet"),
         ("packet: vlan\nexpect: Ether()/IP(ttl=256)/UDP()", ":4:9: expect: IP.ttl: 256 is not allowed"),
+        ("packet: vlan\nexpect: 5", ":4:9: expect: '5' is not allowed: it must be text"),
+        ("packet: vlan\nexpect:\n  headers: Ether()/IP()/UDP(spot=1)", ":5:12: expect: UDP.spot: no such field"),
+        (
+            "packet: vlan\nexpect:\n  headers: Ether()/IP()/UDP()\n  vary:\n    UDP.sport: {list: [1]}",
+            ":7:5: expect: UDP.sport: does not vary in the packet as sent",
+        ),
         ("packet:\n  headers: vlan\n  vray: {}", ":5:3: packet: vray: no such key of a packet; did you mean vary?"),
         ("packet: vlan\nvary:\n  IP.id: {from: 1, stp: 2}", ":5:20: vary: IP.id: no key 'stp' here"),
         (

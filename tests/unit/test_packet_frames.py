@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -13,7 +14,7 @@ from scapy.layers.l2 import Ether
 from netbench.errors import UsageError
 from netbench.generators.frames import FrameBlock
 from netbench.model.frame_size import FrameSize
-from netbench.model.frame_template import ExpectedHeaders, FrameTemplate
+from netbench.model.frame_template import ExpectedHeaders, FieldPlace, FrameTemplate
 from netbench.model.packet import (
     ANY,
     Layer,
@@ -23,9 +24,11 @@ from netbench.model.packet import (
     RandomValues,
     SteppedValues,
     Values,
+    VariedValue,
 )
 from netbench.packets.build import build_template, expected_headers, smallest_frame
-from netbench.packets.flow_values import values_of
+from netbench.packets.flow_values import checksums_of, flow_bytes, values_of
+from netbench.uut.packet_headers import retagged
 from tests.unit.described_packets import Described, vary
 from tests.unit.inputs import stream_traffic
 
@@ -188,6 +191,112 @@ def test_a_sink_expects_what_the_uut_and_the_description_make_of_the_frames(name
     del dissected["IP"].chksum
     assert bytes(dissected)[:end] == frame[:end], "the checksum that is expected is right"
     assert [varying.name for varying in headers.varying] == ["UDP.sport"]
+
+
+def with_hop_less(of: Layers) -> Layers:
+    """A router's headers: other MAC addresses, and a TTL that may vary."""
+    ether, ip, *rest = routed(of)
+    ttl = of[1].value("ttl", 64)
+    return ether, ip.with_fields(ttl=ttl.plus(-1) if isinstance(ttl, VariedValue) else 63), *rest
+
+
+def with_translated_source(of: Layers) -> Layers:
+    ether, ip, *rest = with_hop_less(of)
+    source = ip.value("src")
+    assert isinstance(source, VariedValue)
+    return ether, ip.with_fields(src=source.plus(-DISTANCE)), *rest
+
+
+TRANSLATED_FROM, TRANSLATED_TO = (int(ipaddress.ip_address(network)) for network in ("198.18.0.0", "10.18.0.0"))
+DISTANCE = TRANSLATED_FROM - TRANSLATED_TO
+CHECKED = layers(*PLAIN, UDP__chksum=None)
+TTLS = ListedValues((64, 2, 255, 33, 128))
+SHUFFLED = RandomValues(TRANSLATED_FROM, TRANSLATED_FROM + 0xFFFF, 6)
+TAGS = {10: 30, 20: 30, 4094: 1}
+MIRRORED_TAGS = {vlan: 10 - vlan for vlan in range(1, 10)}
+
+
+def lowered(value: int) -> int:
+    return value - 1
+
+
+def translated(value: int) -> int:
+    return value - DISTANCE
+
+
+# The sent headers, the fields that vary, what the UUT does, and what becomes of the values that it changes.
+CHANGED: dict[str, tuple[Layers, dict[str, Values], Any, dict[str, Any]]] = {
+    "TTL": (CHECKED, {"IP.ttl": TTLS}, with_hop_less, {"IP.ttl": lowered}),
+    "source": (
+        CHECKED,
+        {"IP.src": IP_RANGE, "IP.ttl": TTLS},
+        with_translated_source,
+        {"IP.src": translated, "IP.ttl": lowered},
+    ),
+    "source back": (CHECKED, {"IP.src": BACKWARDS}, with_translated_source, {"IP.src": translated}),
+    "random source": (
+        CHECKED,
+        {"IP.src": SHUFFLED, "UDP.sport": PORTS},
+        with_translated_source,
+        {"IP.src": translated},
+    ),
+    "MAC": (CHECKED, {"Ether.src": MACS, "IP.src": IP_RANGE}, with_hop_less, {"Ether.src": lambda _: 0x020000000003}),
+    "VLAN": (
+        layers("Ether", "Dot1Q", "IPv6", "UDP"),
+        {"Dot1Q.vlan": VLANS, "UDP.sport": PORTS},
+        partial(retagged, tags=TAGS),
+        {"Dot1Q.vlan": TAGS.__getitem__},
+    ),
+    "random VLAN": (
+        layers("Ether", "Dot1Q", "IP", "UDP"),
+        {"Dot1Q.vlan": RandomValues(1, 9, 9)},
+        partial(retagged, tags=MIRRORED_TAGS),
+        {"Dot1Q.vlan": MIRRORED_TAGS.__getitem__},
+    ),
+}
+
+
+def frame_of_flow(headers: ExpectedHeaders, flow: int) -> bytes:
+    """The frame of a flow as sinks expect it: the template's, with its words and checksums."""
+    varying, (frame,) = flow_bytes(headers.template), headers.template.frames.values()
+    found = bytearray(frame)
+    for at, word in zip(varying.words_at, varying.words[flow], strict=True):
+        found[at : at + 4] = word.tobytes()
+    for at, checksum in zip(varying.sums_at, checksums_of(varying, frame)[flow], strict=True):
+        found[at : at + 2] = int(checksum).to_bytes(2, "big")
+    return bytes(found)
+
+
+def value_in(frame: bytes, place: FieldPlace) -> int:
+    return (int.from_bytes(frame[place.at : place.at + place.size]) & place.mask) >> place.shift
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_every_flow_at_the_sink_has_what_the_uut_makes_of_its_values_and_right_checksums(name):
+    layers_sent, fields, at_uut, changed = CHANGED[name]
+    packet = Packet("p", layers_sent, tuple(map(vary, fields, fields.values())))
+    traffic = stream_traffic(packet=packet, frame_size=FrameSize.of(200), seed=5)
+    headers, as_sent = expected_headers(traffic, at_uut), expected_headers(traffic)
+    assert ExpectedHeaders.from_json(json.loads(json.dumps(headers.to_json()))) == headers
+    assert headers.ignored == (), "all fields are compared"
+    assert headers.varying == as_sent.template.varying, "flows are those of the packet as sent"
+    places = {place.name: place for place in headers.compared}
+    for flow in range(min(packet.flows, 40)):
+        frame, sent = frame_of_flow(headers, flow), frame_of_flow(as_sent, flow)
+        for field in fields:
+            before = value_in(sent, places[field])
+            expected = changed[field](before) if field in changed else before
+            assert value_in(frame, places[field]) == expected, (field, flow)
+        assert with_computed_checksums(frame) == frame, flow
+
+
+def with_computed_checksums(frame: bytes) -> bytes:
+    """The frame with the checksums that scapy computes; 0 in UDP means none."""
+    rebuilt = Ether(frame)
+    for layer in rebuilt.iterpayloads():
+        if getattr(layer, "chksum", None):
+            del layer.chksum
+    return bytes(rebuilt)
 
 
 TAG, OUTER = layers("Dot1Q", Dot1Q__vlan=300), layers(*PLAIN, "VXLAN", IP__src="192.0.2.1", UDP__dport=4789)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address, ip_network
 from itertools import starmap
 from types import SimpleNamespace
@@ -28,20 +29,33 @@ from netbench.linux.changes import (
 from netbench.linux.changes.base import MachineState
 from netbench.linux.recovery_journal import from_json, to_json
 from netbench.model.frame_size import FrameSize
-from netbench.model.packet import ANY, FieldRef, Layer, ListedValues, Packet, RandomValues, SteppedValues, VaryingField
+from netbench.model.packet import (
+    ANY,
+    FieldRef,
+    Layer,
+    ListedValues,
+    Packet,
+    RandomValues,
+    SteppedValues,
+    VariedValue,
+    VaryingField,
+)
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
+from netbench.packets.build import expected_headers
+from netbench.packets.flow_values import values_of
+from netbench.packets.headers import with_varied_values
 from netbench.plan.schedule import CampaignPlan
 from netbench.plan.warnings import unsupported_packets as warnings_of
 from netbench.testbed.resolved import make_uut, resolve, resolve_guests, unsupported_packets
 from netbench.uut.base import Assignment, UnitUnderTest
-from netbench.uut.packet_headers import PLAIN
+from netbench.uut.packet_headers import PLAIN, retagged
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import at_sink, missing_feature, require_ipv6
 from netbench.uut.raw import RawOptions
 from tests.unit.described_packets import vary as varying
 from tests.unit.fakes import FakeHost
-from tests.unit.inputs import profile, topology, topology_both_ways
+from tests.unit.inputs import profile, stream_traffic, topology, topology_both_ways
 
 PATHS = stream_paths(topology(2))
 (OUTSIDE,) = (
@@ -349,6 +363,67 @@ def test_headers_at_the_sink(options, sent, expected):
         assert header.name == name
         if fields is not None:
             assert dict(header.fields) == {key: names.get(value, value) for key, value in fields.items()}
+
+
+NAT_RANGE = SteppedValues(int(ip_address("198.18.128.1")), 1, 100)
+BACK = SteppedValues(int(ip_address("198.19.0.9")), -2, 4)
+SHUFFLED = RandomValues(int(ip_address("198.18.0.0")), int(ip_address("198.18.3.255")), 5)
+# Options of the UUT, a field that varies, and its values at the sink: None where it has one value, or is removed.
+VARIED_AT_SINK = [
+    ({}, "IP.src", NAT_RANGE, NAT_RANGE),
+    (ROUTE, "IP.src", NAT_RANGE, NAT_RANGE),
+    (ROUTE, "IP.ttl", SteppedValues(64, -1, 60), SteppedValues(63, -1, 60)),
+    (ROUTE, "IP.ttl", ListedValues((2, 255)), ListedValues((1, 254))),
+    (ROUTE, "IP.ttl", RandomValues(10, 50, 9), RandomValues(9, 49, 9)),
+    ({"forward": "flowtable"}, "IP.ttl", ListedValues((2, 255)), ListedValues((1, 254))),
+    (ROUTE, "Ether.src", SteppedValues(0x020000000001, 1, 9), None),
+    (
+        {**ROUTE, "nat": "source"},
+        "IP.src",
+        NAT_RANGE,
+        SteppedValues(int(ip_address("10.18.128.1")), 1, 100),
+    ),
+    ({**ROUTE, "nat": "source"}, "IP.dst", BACK, BACK),
+    ({**ROUTE, "nat": "destination"}, "IP.dst", BACK, SteppedValues(int(ip_address("10.19.0.9")), -2, 4)),
+    (
+        {**ROUTE, "nat": "source"},
+        "IP.src",
+        SHUFFLED,
+        RandomValues(int(ip_address("10.18.0.0")), int(ip_address("10.18.3.255")), 5),
+    ),
+    ({"terminate": "vlan", "vlan": 100}, "Dot1Q.vlan", ListedValues((100, 200)), None),
+    ({"originate": "vxlan", "vni": 7}, "IP.src", NAT_RANGE, NAT_RANGE),
+    ({"retag": {10: 20, 30: 20}}, "Dot1Q.vlan", ListedValues((30, 10)), ListedValues((20, 20))),
+    ({"retag": {1: 9, 3: 1}}, "Dot1Q.vlan", SteppedValues(1, 1, 3), ListedValues((9, 2, 1))),
+]
+
+
+@pytest.mark.parametrize(("options", "name", "sent", "expected"), VARIED_AT_SINK)
+def test_each_value_of_a_field_that_varies_at_the_sink(options, name, sent, expected):
+    """The UUT changes all values in the same way, and a field that it sets does not vary any more."""
+    tags = [TAG] if name.startswith("Dot1Q") else []
+    tested = packet(ETHER, *tags, IP, UDP, vary={name: sent})
+    layers = with_varied_values(tested.layers, tested)
+    path = PATHS[0]
+    if "retag" in options:
+        arriving = retagged(layers, options["retag"])
+    else:
+        wanted = RawOptions.model_validate(options)
+        arriving = at_sink((path,), wanted.forward, PacketHandling(wanted)).get("s1", tuple)(layers)
+    values = [value for one in arriving for _, value in one.fields if isinstance(value, VariedValue)]
+    assert values == ([] if expected is None else [VariedValue(0, expected)])
+    if name.startswith("Ether"):
+        assert path.egress
+        assert arriving[0].value("src") == path.egress.mac
+
+
+def test_random_vlans_are_replaced_in_the_order_in_which_they_are_sent():
+    tested = packet(ETHER, TAG, IP, UDP, vary={"Dot1Q.vlan": RandomValues(1, 50, 20)})
+    tags = {vlan: vlan + 1000 for vlan in range(1, 51)}
+    traffic = stream_traffic(packet=tested, frame_size=FrameSize.of(100), seed=3)
+    headers = expected_headers(traffic, partial(retagged, tags=tags))
+    (sent,), (arriving,) = headers.varying, headers.template.varying
+    assert values_of(arriving.values, arriving.seed).tolist() == (values_of(sent.values, sent.seed) + 1000).tolist()
 
 
 def test_a_bridge_changes_no_headers():

@@ -7,7 +7,7 @@ machine, in a VM and in a guest. Undo is tolerant: objects that do not exist (an
 
 from netbench.linux.changes.base import Change, KernelRequest, MachineState
 from netbench.linux.changes.fdb import AddForwardingEntries
-from netbench.linux.changes.kernel import AddCgroup, AddRunDirectory, AddTable, SetSysctl, of_nic
+from netbench.linux.changes.kernel import AddCgroup, AddRunDirectory, AddTable, ForgetConnections, SetSysctl, of_nic
 from netbench.linux.changes.links import (
     AddAddress,
     AddBridge,
@@ -60,6 +60,7 @@ __all__ = [
     "Change",
     "ChecksumOffloadOff",
     "Enslave",
+    "ForgetConnections",
     "GroOn",
     "KeepPort",
     "KernelRequest",

@@ -10,7 +10,8 @@ from typing import Self, TypeVar
 from netbench.errors import Fault, TestbedError
 from netbench.hosts.base import Host, exists, refusal, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.remote_code import SCRATCH
+from netbench.hosts.remote_code import SCRATCH, program_command
+from netbench.linux import connection_table
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
 from netbench.linux.changes.base import Change, InNamespace, MachineState, not_ours
 from netbench.linux.locks import STATE_DIRECTORY
@@ -89,6 +90,31 @@ class SetSysctl(InNamespace):
 def of_nic(version: int, interface: str, name: str) -> str:
     """Return the key of an interface's setting `name` in the kernel's IPv4 or IPv6."""
     return f"net.ipv{version}.conf.{interface.replace('.', '/')}.{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetConnections(InNamespace):
+    """An empty connection table: a connection keeps the translated addresses of the UUT that saw its first packet.
+
+    It is for namespaces that netbench has made. A host without Python keeps its connections.
+    """
+
+    @property
+    def command(self) -> str:
+        return self._shell_command("conntrack", "-F")
+
+    def make(self, host: Host) -> None:
+        if not host.shares_files:
+            try:
+                run_checked(self._within(host), program_command(host, connection_table))
+            except TestbedError as error:
+                if Fault.GONE not in error.fault:
+                    raise
+            return
+        try:
+            within_each([self.netns], lambda _: connection_table.flush())
+        except OSError as error:
+            raise refusal(f"flushing conntrack of {self.netns}", error.strerror) from error
 
 
 @dataclass(frozen=True, slots=True)
