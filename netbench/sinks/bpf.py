@@ -158,6 +158,7 @@ class Bpf(SinkKind):
 
     Options = BpfOptions
     takes_cpu: ClassVar[bool] = False
+    counts_mixes: ClassVar[bool] = True
     counts_packets: ClassVar[bool] = True
     auto_sink = SinkPreference(rank=1)
     needs = frozenset({_FEATURE})
@@ -297,7 +298,8 @@ class BpfSink(Sink):
     def _room(self, incoming: Incoming) -> Capacity:
         every = self._options.sample if incoming.keep else 0
         flows = incoming.headers.flows if incoming.headers else 0
-        return Capacity.needed(incoming.traffic.frames, incoming.traffic.duration_s, every, flows)
+        traffic = incoming.traffic
+        return Capacity.needed(traffic.frames, traffic.duration_s, every, flows, len(traffic.frame_size.sizes))
 
     def _sample_there(self, incoming: Incoming) -> Path:
         """Return the file on the NIC's host that a sample is written to."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.bpf.libbpf import BpfMap, Loaded, load
-from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected, Span, StreamCapture
+from netbench.capture.capture_counts import ArrivalTimes, CaptureCounts, Expected, StreamCapture
 from netbench.capture.distribution import Distribution
 from netbench.capture.sequences import losses_of, tracker_of
 from netbench.errors import UsageError
@@ -19,6 +19,7 @@ from netbench.hosts.clock import ClockReading
 from netbench.model.distributions import ClockOffset
 from netbench.model.packet_counts import PacketCounts
 from netbench.sinks.bpf_headers import HeaderMaps
+from netbench.sinks.bpf_sizes import GENOME, MOST_PLACES, SizeMaps, genome_of
 
 SAMPLE_BYTES = 240
 
@@ -38,8 +39,9 @@ _SETTINGS = np.dtype(
     [
         *((name, "u8") for name in ("start", "stop", "from_us", "until_us")),
         ("clock_ns", "i8"),
-        *((name, "u4") for name in ("source", "network", "netmask", "destination", "size", "snap_length")),
-        *((name, "u4") for name in ("stamped", "stamped_early", "number_mask", "time_shift", "sample_every", "_")),
+        *((name, "u4") for name in ("source", "network", "netmask", "destination", "snap_length")),
+        *((name, "u4") for name in ("stamped", "stamped_early", "number_mask", "time_shift", "sample_every")),
+        ("genome", GENOME),
     ]
 )
 _SAMPLE = np.dtype([("at_ns", "u8"), ("length", "u8"), ("bytes", "u1", SAMPLE_BYTES)])
@@ -56,24 +58,31 @@ _MOST_SAMPLED = 1 << 14
 class Capacity:
     """How many sequence numbers have a bit in the program, a power of two, and how many sampled frames it can store.
 
-    `flows` are those of a described packet; 0 for plain frames, which another program counts.
+    `flows` are those of a described packet; 0 for plain frames, which another program counts. `sizes` is the number of
+    different frame sizes.
     """
 
     numbers: int
     sampled: int
     flows: int = 0
+    sizes: int = 1
 
     @classmethod
-    def needed(cls, frames: int | None, duration_s: float, sample_every: int, flows: int = 0) -> Self:
+    def needed(cls, frames: int | None, duration_s: float, sample_every: int, flows: int = 0, sizes: int = 1) -> Self:
         """Return the room for a trial of so many frames; None: as many as can be sent in its duration."""
         expected = round(duration_s * _MOST_FPS) if frames is None else frames
         room = min(max(_LEAST_ROOM, 1 << (expected - 1).bit_length()), _MOST_ROOM)
-        return cls(room, min(expected // sample_every + 1, _MOST_SAMPLED) if sample_every else 1, flows)
+        return cls(room, min(expected // sample_every + 1, _MOST_SAMPLED) if sample_every else 1, flows, sizes)
 
     @property
     def times(self) -> int:
         """The number of arrival times that are stored."""
         return min(self.numbers, _MOST_TIMES)
+
+    @property
+    def times_by_size(self) -> int:
+        """The number of arrival times that are stored by size: all of them; for each size, the last may not be full."""
+        return self.times + 2 * MOST_PLACES if self.sizes > 1 else 1
 
     @property
     def time_shift(self) -> int:
@@ -82,7 +91,8 @@ class Capacity:
 
     def fits(self, other: "Capacity") -> bool:
         """Return whether this room is at least as large as the other, and for the same program."""
-        is_large = self.numbers >= other.numbers and self.sampled >= other.sampled and self.flows >= other.flows
+        here, there = ((room.numbers, room.sampled, room.flows, room.sizes) for room in (self, other))
+        is_large = all(own >= needed for own, needed in zip(here, there, strict=True))
         return is_large and bool(self.flows) == bool(other.flows)
 
 
@@ -93,13 +103,15 @@ class BpfCounter:
         """Load the program of this name from its source; errors as in netbench.bpf.libbpf.load."""
         self.room, self._program = room, program
         sizes = {"arrived": room.numbers // 64, "times": room.times, "samples": room.sampled}
-        self._loaded: Loaded = load("sink", {**sizes, "flows": max(room.flows, 1)}, program)
+        of_frames = {"flows": max(room.flows, 1), "shapes": room.sizes, "times_by_size": room.times_by_size}
+        self._loaded: Loaded = load("sink", sizes | of_frames, program)
         maps = {name: self._loaded.map(name) for name in ("settings", "counts", "history", *sizes)}
         self._maps: dict[str, BpfMap] = maps
         self._arrived = np.frombuffer(maps["arrived"].memory(), np.uint8)
         self._times = np.frombuffer(maps["times"].memory(), np.int64)
         self._samples = np.frombuffer(maps["samples"].memory(), _SAMPLE)
-        self._headers = HeaderMaps(self._loaded) if room.flows else None
+        self._sizes = SizeMaps(self._loaded)
+        self._headers = HeaderMaps(self._loaded, self._sizes) if room.flows else None
         self._capacity = room
         self._counts: NDArray[Any] | None = None
 
@@ -121,6 +133,8 @@ class BpfCounter:
         self._samples[: room.sampled] = 0
         for name in ("counts", "history"):
             self._maps[name].put(0, bytes(self._maps[name].value_bytes))
+        longer = expected.headers.longer if expected.headers else 0
+        self._sizes.begin(expected.frame_size, longer, room.numbers, room.time_shift)
         settings = np.zeros((), _SETTINGS)
         stamps = expected.stamps_us
         values = {
@@ -129,13 +143,13 @@ class BpfCounter:
             "from_us": stamps.start,
             "until_us": stamps.stop,
             "clock_ns": (clock.least_ns + clock.most_ns) // 2,
-            "size": _received_size(expected),
             "snap_length": snap_length,
             "stamped": expected.stamped,
             "stamped_early": expected.stamped_early,
             "number_mask": room.numbers - 1,
             "time_shift": room.time_shift,
             "sample_every": sample_every,
+            "genome": genome_of(expected.frame_size),
         }
         if expected.headers is None:
             values |= _addresses(expected, IPv4Network(network))
@@ -144,13 +158,14 @@ class BpfCounter:
         self._maps["settings"].put(0, settings.tobytes())
         if self._headers is not None and expected.headers is not None:
             captured_bytes = min(snap_length, SAMPLE_BYTES) if sample_every else 0
-            self._headers.begin(expected.headers, expected.frame_size.only_size, captured_bytes)
+            self._headers.begin(expected.headers, expected.frame_size, captured_bytes)
 
     def end(self) -> None:
         """Stop counting; later frames pass."""
         if self._headers is not None:
             self._headers.end()
         self._maps["settings"].put(0, bytes(_SETTINGS.itemsize))
+        self._sizes.end()
         self._counts = np.frombuffer(self._maps["counts"].get(0), _COUNTS)[0]
 
     @property
@@ -195,8 +210,7 @@ class BpfCounter:
                 f"{len(numbers) - losses.missing:,}"
             )
         first_ns, last_ns = (int(counted[name]) if frames else None for name in ("first_ns", "last_ns"))
-        size = _received_size(expected)
-        span = Span(frames, frames * size, size if frames else None, size if frames else None, first_ns, last_ns)
+        span = self._sizes.span(first_ns, last_ns)
         shift = self._capacity.time_shift
         kept = self._times[: -(-distinct >> shift) if distinct else 0].copy()
         stream = StreamCapture(
@@ -218,6 +232,7 @@ class BpfCounter:
             delay=_distribution(counted["delay"]).spread(),
             ipdv=_distribution(counted["variation"]).spread(),
             arrived=ArrivalTimes.of(distinct, 1 << shift, kept),
+            arrived_by_size=self._sizes.arrived_by_size(),
             packet=self._packet_counts(expected),
         )
         late = counted["late"]
@@ -261,11 +276,6 @@ class BpfCounter:
 def _late_from(late: NDArray[Any], network: IPv4Network) -> dict[str, int]:
     """Return the late frames by their source's address, from their counts by its last byte."""
     return {str(network.network_address + host): int(late[host]) for host in np.flatnonzero(late).tolist()}
-
-
-def _received_size(expected: Expected) -> int:
-    """Return the size of the frames at the sink, in bytes with FCS."""
-    return expected.frame_size.only_size + (expected.headers.longer if expected.headers else 0)
 
 
 def _addresses(expected: Expected, network: IPv4Network) -> dict[str, int]:

@@ -12,6 +12,7 @@ from netbench.bpf.libbpf import Loaded
 from netbench.capture.flow_groups import flow_losses
 from netbench.capture.sequences import SequenceTracker
 from netbench.errors import UsageError
+from netbench.model.frame_size import FrameSize
 from netbench.model.frame_template import (
     MOST_CHECKSUMS,
     MOST_HEADER_BYTES,
@@ -23,9 +24,10 @@ from netbench.model.frame_template import (
 )
 from netbench.model.packet_counts import ChangedField, PacketCounts
 from netbench.packets.flow_values import flow_bytes
+from netbench.sinks.bpf_sizes import HEADER_WORDS, SizeMaps
 
-_WORD_BYTES, _HEADER_WORDS, _FIELD_WORDS = 8, 32, 3
-_MOST_BYTES = _WORD_BYTES * _HEADER_WORDS
+_WORD_BYTES, _FIELD_WORDS = 8, 3
+_MOST_BYTES = _WORD_BYTES * HEADER_WORDS
 _MOST_PLACES, _MOST_FIELDS = 9, 192
 _FLOW_WORD_BYTES, _CHECKSUM_BYTES, _TAG_BYTES = 4, 2, 4
 _OTHER_HEADERS = "headers"  # the name that PacketCounts defines
@@ -33,13 +35,13 @@ _OTHER_HEADERS = "headers"  # the name that PacketCounts defines
 _FIELD = np.dtype([("word", "u4"), ("is_last", "u4"), ("masks", "u8", _FIELD_WORDS)])
 _HEADERS = np.dtype(
     [
-        *((name, "u8", _HEADER_WORDS) for name in ("bytes", "masks")),
+        ("masks", "u8", HEADER_WORDS),
         *((name, "u4") for name in ("words", "loaded", "places")),
         ("place", "u4", _MOST_PLACES),
         *((name, "u4") for name in ("flows", "flow_words")),
         *((name, "u4", MOST_WORDS) for name in ("word_at", "word_mask")),
         ("sums", "u4"),
-        *((name, "u4", MOST_CHECKSUMS) for name in ("sum_at", "sum_mask", "sum", "sum_is_udp")),
+        *((name, "u4", MOST_CHECKSUMS) for name in ("sum_at", "sum_mask", "sum_is_udp")),
         ("fields", "u4"),
         ("field", _FIELD, _MOST_FIELDS),
     ]
@@ -61,15 +63,16 @@ class FlowLayout(NamedTuple):
 class HeaderMaps:
     """The maps of a program for described packets. Order of calls for each trial: begin(); end(); counts()."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, sizes: SizeMaps) -> None:
+        self._shapes = sizes.shapes
         self._headers, self._changes = loaded.map("headers"), loaded.map("changes")
         self._flows = np.frombuffer(loaded.map("flows").memory(), _FLOW)
         self._template: FrameTemplate | None = None  # whose flows the map has
         self._layout = FlowLayout()
         self._changed: NDArray[Any] | None = None
 
-    def begin(self, headers: ExpectedHeaders, frame_size: int, captured_bytes: int) -> None:
-        """Count from 0 the frames with these headers, sent with `frame_size` bytes including the FCS.
+    def begin(self, headers: ExpectedHeaders, frame_size: FrameSize, captured_bytes: int) -> None:
+        """Count from 0 the frames with these headers, sent with these sizes.
 
         The program reads the first `captured_bytes` of each frame, or more where headers need it. Other maps must be
         set before. UsageError if the headers exceed the limits of the program.
@@ -82,7 +85,10 @@ class HeaderMaps:
             self._layout = _fill(flows, headers.template)
             self._template = headers.template
         flows["next"] = 0
-        self._headers.put(0, header_settings(headers, self._layout, frame_size, captured_bytes).tobytes())
+        settings = header_settings(headers, self._layout, captured_bytes)
+        for number, size in enumerate(frame_size.sizes):
+            self._shapes["bytes"][number], self._shapes["sum"][number] = header_bytes(headers, self._layout, size)
+        self._headers.put(0, settings.tobytes())
 
     def end(self) -> None:
         """Stop counting."""
@@ -115,13 +121,28 @@ def _fill(flows: NDArray[Any], template: FrameTemplate) -> FlowLayout:
     return FlowLayout(varying.words_at, varying.sums_at, varying.udp_sums)
 
 
-def header_settings(headers: ExpectedHeaders, layout: FlowLayout, frame_size: int, captured_bytes: int) -> NDArray[Any]:
+def header_bytes(
+    headers: ExpectedHeaders, layout: FlowLayout, frame_size: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """Return the `bytes` and `sum` of `struct shape` for frames sent with `frame_size` bytes including the FCS.
+
+    The shapes are (HEADER_WORDS,) and (MOST_CHECKSUMS,). UsageError if there is no template of this size.
+    """
+    template = headers.template
+    if frame_size not in template.frames:
+        raise UsageError(f"the sink bpf has no template of frames with {frame_size} bytes")
+    frame = template.frames[frame_size]
+    sums = np.zeros(MOST_CHECKSUMS, np.uint32)
+    sums[: len(layout.sums_at)] = [0xFFFF - int.from_bytes(frame[at : at + _CHECKSUM_BYTES]) for at in layout.sums_at]
+    return np.frombuffer(frame[: template.payload_at].ljust(_MOST_BYTES, b"\0"), np.uint64), sums
+
+
+def header_settings(headers: ExpectedHeaders, layout: FlowLayout, captured_bytes: int) -> NDArray[Any]:
     """Return the `struct headers` of the program, of shape (); arguments and errors as in HeaderMaps.begin."""
     template = headers.template
     places = (template.payload_at, *headers.also_at)
     loaded = max(places) + PAYLOAD_BYTES
-    _check(headers, frame_size, places, loaded)
-    frame = template.frames[frame_size]
+    _check(headers, places, loaded)
     # 0xFF for each byte that is compared.
     compared = np.zeros(_MOST_BYTES, np.uint8)
     compared[: template.payload_at] = 0xFF
@@ -136,11 +157,9 @@ def header_settings(headers: ExpectedHeaders, layout: FlowLayout, frame_size: in
     for number, (at, is_udp) in enumerate(zip(layout.sums_at, layout.udp_sums, strict=True)):
         checksum = slice(at, at + _CHECKSUM_BYTES)
         settings["sum_at"][number], settings["sum_mask"][number] = at, compared[checksum].view(np.uint16)[0]
-        settings["sum"][number] = 0xFFFF - int.from_bytes(frame[checksum])
         settings["sum_is_udp"][number] = is_udp
         in_all_flows[checksum] = 0
-    expected = np.frombuffer(frame[: template.payload_at].ljust(_MOST_BYTES, b"\0"), np.uint64)
-    settings["bytes"], settings["masks"] = expected, in_all_flows.view(np.uint64)
+    settings["masks"] = in_all_flows.view(np.uint64)
     settings["words"] = -(-template.payload_at // _WORD_BYTES)
     settings["loaded"] = min(max(loaded, captured_bytes), _MOST_BYTES - _TAG_BYTES)
     settings["places"] = len(places)
@@ -154,9 +173,7 @@ def header_settings(headers: ExpectedHeaders, layout: FlowLayout, frame_size: in
     return settings
 
 
-def _check(headers: ExpectedHeaders, frame_size: int, places: tuple[int, ...], loaded: int) -> None:
-    if frame_size not in headers.template.frames:
-        raise UsageError(f"the sink bpf has no template of frames with {frame_size} bytes")
+def _check(headers: ExpectedHeaders, places: tuple[int, ...], loaded: int) -> None:
     if loaded > _MOST_BYTES - _TAG_BYTES or headers.template.payload_at > MOST_HEADER_BYTES:
         raise UsageError(
             f"the headers of a frame take {loaded} bytes, where the sink bpf compares at most "

@@ -26,7 +26,7 @@ from netbench.hosts.local import LocalHost
 from netbench.linux.changes import OffloadsOff
 from netbench.linux.changes.receive import ReceiveByNapi
 from netbench.linux.netns import namespace_path, within
-from netbench.model.frame_size import FrameSize
+from netbench.model.frame_size import IMIX, IMIX_V6, FrameSize
 from netbench.model.packet import Layer, ListedValues, Packet, RandomValues, SteppedValues
 from netbench.model.packet_counts import MAX_GROUPS, PacketCounts
 from netbench.model.received import Received
@@ -146,18 +146,20 @@ class Trial:
 class Impairment:
     """What happens to a frame, and the fields that it changes: of one field for example `{"Dot1Q.vlan"}`.
 
-    `fields` are new values of fields by layer and name; `change` changes scapy's packet, `at` a bit of one byte.
+    `fields` are new values of fields by layer and name; `change` changes scapy's packet, `at` a bit of one byte. Its
+    size changes by `longer`, but not below `least`.
     """
 
     fields: Mapping[tuple[str, str], Any] = field(default_factory=dict)
     change: Callable[[Any], Any] = lambda packet: packet
     at: int | None = None
     longer: int = 0
+    least: int = 0
     changes: frozenset[str] = frozenset()
 
     def frame(self, trial: Trial, number: int) -> bytes:
         described = trial.described
-        size = described.sent_size(number) + described.headers.longer + self.longer
+        size = max(described.sent_size(number) + described.headers.longer + self.longer, self.least)
         frame = bytearray(trial.frame(number, fields=self.fields, change=self.change, size=size))
         if self.at is not None:
             frame[self.at] ^= 1
@@ -184,7 +186,7 @@ VLAN_TAG, SERVICE_TAG = (
     Impairment(change=further_tag(name), longer=4, changes=OTHER_HEADERS) for name in ("Dot1Q", "Dot1AD")
 )
 NO_TAG = Impairment(change=without_tag, longer=-4, changes=OTHER_HEADERS)
-NO_TAG_PADDED = replace(NO_TAG, longer=-3)  # of a frame of 67 bytes: by a NIC, to 64
+NO_TAG_PADDED = replace(NO_TAG, least=64)  # by a NIC
 WRONG_MAC = Impairment({("Ether", "src"): "02:00:00:00:00:77"}, changes=frozenset({"Ether.src"}))
 
 
@@ -235,6 +237,17 @@ IMPAIRMENTS = {
 }
 SIZES = {"plain": 64, "ipv6": 96, "vlans": 67, "qinq": 128, "vxlan": 256, "tcp": 1518}
 SIZES |= {"macs": 3500, "pop": 80, "flows": 96}
+# The frames of the second have different lengths in their headers; those of the last are padded where they lose a tag.
+MIXES = (
+    ("plain", IMIX),
+    ("ipv6", IMIX_V6),
+    ("vlans", IMIX_V6),
+    ("vlans", FrameSize("own", (67, 1518, 67, 594, 130))),
+    ("vxlan", FrameSize("own", (113, 9000, 128))),
+    ("tcp", FrameSize("own", (1518, 594, 80, 80, 80, 80, 81))),
+    ("flows", FrameSize("many", tuple(range(84, 84 + 1024)))),
+    ("pop", FrameSize("own", (66, 68, 67))),
+)
 
 
 @dataclass
@@ -270,8 +283,12 @@ class Recount:
 def send_foreign(trial: Trial) -> tuple[int, int]:
     """Send frames that are not the stream's, or not of this trial; return how many are foreign, and how many late."""
     described, earlier_us = trial.described, (trial.started_ns - 10**9) // 1000
-    size = described.sent_size(0) + described.headers.longer
+    longer = described.headers.longer
+    size = described.sent_size(0) + longer
+    of_others = {other + longer for other in described.traffic.frame_size.sizes} - {size, 64 if size < 64 else 0}
+    wrong = [trial.frame(0, size=other) for other in sorted(of_others)[:5]]
     for frame in (
+        *wrong,
         trial.frame(trial.frames),
         trial.frame(2**32 - 1),
         trial.frame(0, size=size + 1),
@@ -288,20 +305,23 @@ def send_foreign(trial: Trial) -> tuple[int, int]:
     trial.send(bytes(without_magic))
     trial.send(trial.frame(1)[: at + 15])
     trial.send(trial.frame(1)[:20])
-    return 6, 3
+    return 6 + len(wrong), 3
 
 
 @pytest.mark.parametrize(
-    ("wire", "name"),
+    ("wire", "name", "frame_size"),
     [
-        *((TCX, name) for name in IMPAIRMENTS),
-        *((NATIVE, name) for name in IMPAIRMENTS),
-        *((GENERIC, name) for name in ("ipv6", "vlans", "qinq")),
+        *((TCX, name, FrameSize.of(SIZES[name])) for name in IMPAIRMENTS),
+        *((NATIVE, name, FrameSize.of(SIZES[name])) for name in IMPAIRMENTS),
+        *((GENERIC, name, FrameSize.of(SIZES[name])) for name in ("ipv6", "vlans", "qinq")),
+        *((hook, name, mix) for hook in (TCX, NATIVE) for name, mix in MIXES),
+        *((GENERIC, name, mix) for name, mix in MIXES[1:4]),
     ],
     indirect=["wire"],
+    ids=str,
 )
-def test_each_change_loss_and_late_frame_is_counted(wire, name, tmp_path):
-    described = Described.of((PACKETS | {"flows": FLOWS})[name], FrameSize.of(SIZES[name]))
+def test_each_change_loss_and_late_frame_is_counted(wire, name, frame_size, tmp_path):
+    described = Described.of((PACKETS | {"flows": FLOWS})[name], frame_size)
     recount, draw = Recount(described.headers.flows), random.Random(name)
     with Trial(wire, described, tmp_path / "trial") as trial:
         for place, number in enumerate(impaired(range(FRAMES), 7)):
@@ -319,6 +339,9 @@ def test_each_change_loss_and_late_frame_is_counted(wire, name, tmp_path):
     assert (packet.changed_frames, dict(packet.changed)) == (recount.changed_frames, dict(recount.changed))
     assert (packet.flows, packet.lossy_flows) == (recount.flows, recount.lossy_flows(FRAMES))
     assert packet == in_sample
+    of_sizes = Counter(described.sent_size(number) for number in recount.received)
+    by_size = {size: of_sizes[size] for size in frame_size.sizes} if frame_size.is_mix else {}
+    assert {size: counts.frames for size, counts in received.by_size.items()} == by_size
     assert set(dict(packet.changed)) == {name for change in IMPAIRMENTS[name] for name in change.changes}
 
 

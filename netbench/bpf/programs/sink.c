@@ -36,10 +36,8 @@ struct vlan {
 
 // Whether it is one of the stream that had not arrived before; its place among them is then to->distinct - 1.
 static __always_inline int count_it(struct counts *to, struct history *past, const struct settings *set, __u64 *word,
-				    const struct seen *it)
+				    struct shape *shape, const struct seen *it, __u64 number)
 {
-	__u64 number = set->start + (__u32)(it->sequence - (__u32)set->start);
-
 	to->matched++;
 	if (!it->is_test) {
 		to->foreign++;
@@ -52,14 +50,12 @@ static __always_inline int count_it(struct counts *to, struct history *past, con
 			to->foreign++;
 		return 0;
 	}
-	if (to->frames) // beyond 2^32: the number nearest to the highest so far (RFC 1982, section 3.2)
-		number = to->next - 1 + (__s64)(__s32)(it->sequence - (__u32)(to->next - 1));
-	if (it->length + FCS != set->size || it->stamp_us < set->from_us || it->stamp_us >= set->until_us ||
+	if (it->length + FCS != shape->size || it->stamp_us < set->from_us || it->stamp_us >= set->until_us ||
 	    (__s64)number < (__s64)set->start || number >= set->stop) {
 		to->foreign++;
 		return 0;
 	}
-	return count_number(to, past, set, word, it, number);
+	return count_number(to, past, set, word, shape, it, number);
 }
 
 // Whether it is a frame between bridges and other devices on the link, which is counted here.
@@ -104,15 +100,17 @@ static __always_inline int receive(const struct ethhdr *ethernet, __be16 protoco
 		it->stamp_us = bpf_ntohl(test->seconds) * 1000000ULL + bpf_ntohl(test->microseconds);
 	}
 	__u64 *word = bpf_map_lookup_elem(&arrived, &(__u32){(it->sequence & set->number_mask) / 64});
-	if (!word)
+	__u64 number = number_of(to, set, it);
+	struct shape *shape = shape_of(&set->genome, number);
+	if (!word || !shape)
 		return 0;
 	it->at_ns = bpf_ktime_get_ns() + set->clock_ns;
 
 	bpf_spin_lock(&to->lock);
-	is_new = count_it(to, past, set, word, it);
-	struct kept keep = keep_of(to, set, is_new);
+	is_new = count_it(to, past, set, word, shape, it, number);
+	struct kept keep = keep_of(to, set, shape, is_new);
 	bpf_spin_unlock(&to->lock);
-	*sampled = keep_it(&keep, set, it);
+	*sampled = keep_it(&keep, set, shape, it);
 	return 1;
 }
 
@@ -135,22 +133,19 @@ static __always_inline int receive_described(const struct headers *want, struct 
 		return 0;
 	it->sequence = bpf_ntohl(test->sequence);
 	it->stamp_us = bpf_ntohl(test->seconds) * 1000000ULL + bpf_ntohl(test->microseconds);
-	// Others may count meanwhile: the number nearest to one of theirs is the same.
-	__u64 highest = *(volatile __u64 *)&to->next - 1;
-	__u64 number = *(volatile __u64 *)&to->frames ?
-			       highest + (__s64)(__s32)(it->sequence - (__u32)highest) :
-			       set->start + (__u32)(it->sequence - (__u32)set->start);
+	__u64 number = number_of(to, set, it);
+	struct shape *shape = shape_of(&set->genome, number);
 	struct flow *flow = bpf_map_lookup_elem(&flows, &(__u32){flow_of(want, own, number)});
 	__u64 *word = bpf_map_lookup_elem(&arrived, &(__u32){(it->sequence & set->number_mask) / 64});
-	if (!flow || !word)
+	if (!flow || !word || !shape)
 		return 0;
 	int is_elsewhere = at != want->place[0];
 	// A frame that has lost headers may be as long as before: the shortest ones are padded.
-	__u32 size = set->size + at - want->place[0], length = it->length + FCS;
+	__u32 size = shape->size + at - want->place[0], length = it->length + FCS;
 	int is_late = it->stamp_us && it->stamp_us < set->from_us;
 	int is_foreign = (length != size && (length != SHORTEST || size > SHORTEST)) || it->stamp_us < set->from_us ||
 			 it->stamp_us >= set->until_us || (__s64)number < (__s64)set->start || number >= set->stop;
-	int differs = is_elsewhere || is_changed(want, own, flow);
+	int differs = is_elsewhere || is_changed(want, own, shape, flow);
 	it->at_ns = bpf_ktime_get_ns() + set->clock_ns;
 
 	bpf_spin_lock(&to->lock);
@@ -160,7 +155,7 @@ static __always_inline int receive_described(const struct headers *want, struct 
 	else if (is_foreign)
 		to->foreign++;
 	else
-		is_new = count_number(to, past, set, word, it, number);
+		is_new = count_number(to, past, set, word, shape, it, number);
 	if (is_new) {
 		changed->frames += differs;
 		changed->other_headers += is_elsewhere;
@@ -169,9 +164,9 @@ static __always_inline int receive_described(const struct headers *want, struct 
 		else
 			flow->next = number + 1;
 	}
-	struct kept keep = keep_of(to, set, is_new);
+	struct kept keep = keep_of(to, set, shape, is_new);
 	bpf_spin_unlock(&to->lock);
-	struct sample *sampled = keep_it(&keep, set, it);
+	struct sample *sampled = keep_it(&keep, set, shape, it);
 	if (sampled) {
 		sampled->at_ns = it->at_ns;
 		sampled->length = it->length;
@@ -179,7 +174,7 @@ static __always_inline int receive_described(const struct headers *want, struct 
 			((__u64 *)sampled->bytes)[i] = own->frame[i];
 	}
 	if (is_new && differs && !is_elsewhere)
-		count_changes(want, own, flow, changed);
+		count_changes(want, own, shape, flow, changed);
 	return 1;
 }
 

@@ -6,6 +6,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "array_map.h"
+#include "sink_sizes.h"
 
 // As netbench/capture/distribution.py: each doubling in 1024 steps; values up to 2^43 - 1.
 #define STEP_BITS 10
@@ -22,14 +23,13 @@ struct settings {
 	__u64 from_us, until_us; // of the time stamps that frames can bear
 	__s64 clock_ns; // CLOCK_REALTIME - CLOCK_MONOTONIC
 	__u32 source, network, netmask, destination;
-	__u32 size; // with FCS
 	__u32 snap_length; // headers must end within it
 	__u32 stamped; // frames bear times
 	__u32 stamped_early; // a frame's time is when the one before it was sent
 	__u32 number_mask; // of the places in `arrived`
 	__u32 time_shift; // the time of every 2^so-many-th frame is kept
 	__u32 sample_every; // 0: none
-	__u32 padding;
+	struct genome genome;
 };
 
 struct spread {
@@ -204,9 +204,19 @@ static __always_inline void order_it(struct counts *to, struct history *past, __
 	add(&to->extent, place - first->place - (higher > first->start ? higher - first->start : 0));
 }
 
+// The number of a frame: beyond 2^32 the one nearest to the highest so far (RFC 1982, section 3.2). Others may count
+// meanwhile: the number nearest to one of theirs is the same.
+static __always_inline __u64 number_of(const struct counts *to, const struct settings *set, const struct seen *it)
+{
+	__u64 next = *(const volatile __u64 *)&to->next; // 0: no frame so far
+
+	return next ? next - 1 + (__s64)(__s32)(it->sequence - (__u32)(next - 1)) :
+		      set->start + (__u32)(it->sequence - (__u32)set->start);
+}
+
 // Whether it is one of the stream's numbers that had not arrived before; its place among them is then to->distinct - 1.
 static __always_inline int count_number(struct counts *to, struct history *past, const struct settings *set, __u64 *word,
-					const struct seen *it, __u64 number)
+					struct shape *shape, const struct seen *it, __u64 number)
 {
 	__u64 bit = 1ULL << (it->sequence % 64);
 
@@ -221,11 +231,13 @@ static __always_inline int count_number(struct counts *to, struct history *past,
 	if (it->stamp_us > to->last_stamp_us)
 		to->last_stamp_us = it->stamp_us;
 	to->frames++;
+	shape->frames++;
 	if (*word & bit)
 		return 0;
 	*word |= bit;
 	order_it(to, past, number);
 	to->distinct++;
+	shape->distinct++;
 	if (set->stamped)
 		time_it(to, past, set, number, it);
 	return 1;
@@ -234,15 +246,19 @@ static __always_inline int count_number(struct counts *to, struct history *past,
 // What is kept of single frames once they have been counted: the time of some, the first bytes of some.
 struct kept {
 	__u64 place; // among the distinct frames
+	__u64 place_in_size; // among those of its size
 	__u32 sample;
-	__u8 is_timed, is_sampled;
+	__u8 is_timed, is_timed_in_size, is_sampled;
 };
 
-static __always_inline struct kept keep_of(struct counts *to, const struct settings *set, int is_new)
+static __always_inline struct kept keep_of(struct counts *to, const struct settings *set, const struct shape *shape,
+					   int is_new)
 {
-	struct kept keep = {.place = to->distinct - 1};
+	struct kept keep = {.place = to->distinct - 1, .place_in_size = shape->distinct - 1};
+	__u64 between = (1ULL << set->time_shift) - 1;
 
-	keep.is_timed = is_new && !(keep.place & ((1ULL << set->time_shift) - 1));
+	keep.is_timed = is_new && !(keep.place & between);
+	keep.is_timed_in_size = is_new && set->genome.places > 1 && !(keep.place_in_size & between);
 	if (set->sample_every && !to->to_sample--) {
 		to->to_sample = set->sample_every - 1;
 		keep.sample = to->sampled++;
@@ -252,10 +268,17 @@ static __always_inline struct kept keep_of(struct counts *to, const struct setti
 }
 
 // Keep the time, unless it is one of those in between. Return where the first bytes of the frame are to go, if anywhere.
-static __always_inline struct sample *keep_it(const struct kept *keep, const struct settings *set, const struct seen *it)
+static __always_inline struct sample *keep_it(const struct kept *keep, const struct settings *set,
+					      const struct shape *shape, const struct seen *it)
 {
 	if (keep->is_timed) {
 		__u64 *time = bpf_map_lookup_elem(&times, &(__u32){keep->place >> set->time_shift});
+		if (time)
+			*time = it->at_ns;
+	}
+	if (keep->is_timed_in_size) {
+		__u32 place = shape->first_time + (keep->place_in_size >> set->time_shift);
+		__u64 *time = bpf_map_lookup_elem(&times_by_size, &place);
 		if (time)
 			*time = it->at_ns;
 	}

@@ -1,7 +1,7 @@
 // Headers of described packets: where pktgen's header is in a frame, to which flow the frame belongs, and which of its
 // header fields are not as expected. netbench/sinks/bpf_headers.py fills these maps; the structures match, field by field.
 //
-// Of a frame, words of 8 bytes are compared that are the same in all flows, then those bytes that differ between flows.
+// Of a frame, words of 8 bytes are compared that are the same in all flows (those of its size), then those bytes that differ between flows.
 // Fields are only compared one by one if any of these differs.
 #pragma once
 
@@ -10,15 +10,13 @@
 #include <bpf/bpf_helpers.h>
 
 #include "array_map.h"
+#include "sink_sizes.h"
 
 #define MAGIC 0xbe9be955 // of pktgen
-#define HEADER_WORDS 32 // of 8 bytes
 #define MOST_LOADED (8 * HEADER_WORDS)
-#define MOST_PLACES 9
+#define MOST_OFFSETS 9
 #define MOST_FIELDS 192
-// netbench/model/frame_template.py: MOST_WORDS, MOST_CHECKSUMS
-#define MOST_WORDS 12
-#define MOST_CHECKSUMS 4
+#define MOST_WORDS 12 // netbench/model/frame_template.py
 
 struct pktgen {
 	__be32 magic, sequence, seconds, microseconds;
@@ -31,15 +29,13 @@ struct field {
 };
 
 struct headers {
-	__u64 bytes[HEADER_WORDS]; // of flow 0
 	__u64 masks[HEADER_WORDS]; // of the bits that all flows have in common
 	__u32 words; // before pktgen's header
 	__u32 loaded; // bytes of a frame that contain pktgen's header wherever it may be; 0: nothing is counted
-	__u32 places, place[MOST_PLACES]; // where it may be; the first one is where it should be
+	__u32 places, place[MOST_OFFSETS]; // where it may be; the first one is where it should be
 	__u32 flows;
 	__u32 flow_words, word_at[MOST_WORDS], word_mask[MOST_WORDS]; // that differ between flows
 	__u32 sums, sum_at[MOST_CHECKSUMS], sum_mask[MOST_CHECKSUMS];
-	__u32 sum[MOST_CHECKSUMS]; // complement of flow 0's
 	__u32 sum_is_udp[MOST_CHECKSUMS]; // is never 0
 	__u32 fields;
 	struct field field[MOST_FIELDS];
@@ -117,7 +113,7 @@ static __always_inline int copy_frame(struct scratch *own, __u32 behind, const v
 static __always_inline const struct pktgen *find_pktgen(const struct headers *want, struct scratch *own, __u32 loaded,
 							__u32 *at)
 {
-	for (int i = 0; i < MOST_PLACES && i < want->places; i++) {
+	for (int i = 0; i < MOST_OFFSETS && i < want->places; i++) {
 		const struct pktgen *test = at_byte(own->frame, want->place[i]);
 
 		*at = want->place[i];
@@ -142,40 +138,43 @@ static __always_inline __u32 flow_of(const struct headers *want, struct scratch 
 	return flow;
 }
 
-static __always_inline __be16 checksum_of(const struct headers *want, const struct flow *flow, int i)
+static __always_inline __be16 checksum_of(const struct headers *want, const struct shape *shape,
+					  const struct flow *flow, int i)
 {
-	__u32 sum = want->sum[i] + flow->sums[i];
+	__u32 sum = shape->sum[i] + flow->sums[i];
 
 	sum = ~((sum & 0xffff) + (sum >> 16)) & 0xffff;
 	return bpf_htons(sum || !want->sum_is_udp[i] ? sum : 0xffff);
 }
 
-// Whether any header byte of the frame in the scratch is not that of its flow.
-static __always_inline int is_changed(const struct headers *want, struct scratch *own, const struct flow *flow)
+// Whether any header byte of the frame in the scratch is not that of its size and flow.
+static __always_inline int is_changed(const struct headers *want, struct scratch *own, const struct shape *shape,
+				      const struct flow *flow)
 {
 	__u64 differing = 0;
 
 	for (int i = 0; i < HEADER_WORDS && i < want->words; i++)
-		differing |= (own->frame[i] ^ want->bytes[i]) & want->masks[i];
+		differing |= (own->frame[i] ^ shape->bytes[i]) & want->masks[i];
 	for (int i = 0; i < MOST_WORDS && i < want->flow_words; i++)
 		differing |= (*(__u32 *)at_byte(own->frame, want->word_at[i]) ^ flow->words[i]) & want->word_mask[i];
 	for (int i = 0; i < MOST_CHECKSUMS && i < want->sums; i++)
-		differing |= (*(__be16 *)at_byte(own->frame, want->sum_at[i]) ^ checksum_of(want, flow, i)) & want->sum_mask[i];
+		differing |= (*(__be16 *)at_byte(own->frame, want->sum_at[i]) ^ checksum_of(want, shape, flow, i)) &
+			     want->sum_mask[i];
 	return differing != 0;
 }
 
-// Count the fields of the frame in the scratch that are not those of its flow.
-static __always_inline void count_changes(const struct headers *want, struct scratch *own, const struct flow *flow,
-					  struct changes *to)
+// Count the fields of the frame in the scratch that are not those of its size and flow.
+static __always_inline void count_changes(const struct headers *want, struct scratch *own, const struct shape *shape,
+					  const struct flow *flow, struct changes *to)
 {
 	__u64 differing = 0;
 
 	for (int i = 0; i < HEADER_WORDS; i++)
-		own->expected[i] = want->bytes[i];
+		own->expected[i] = shape->bytes[i];
 	for (int i = 0; i < MOST_WORDS && i < want->flow_words; i++)
 		*(__u32 *)at_byte(own->expected, want->word_at[i]) = flow->words[i];
 	for (int i = 0; i < MOST_CHECKSUMS && i < want->sums; i++)
-		*(__be16 *)at_byte(own->expected, want->sum_at[i]) = checksum_of(want, flow, i);
+		*(__be16 *)at_byte(own->expected, want->sum_at[i]) = checksum_of(want, shape, flow, i);
 	for (int i = 0; i < MOST_FIELDS && i < want->fields; i++) {
 		const struct field *field = &want->field[i];
 		__u32 word = field->word % HEADER_WORDS;
