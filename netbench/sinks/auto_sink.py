@@ -27,7 +27,7 @@ class AutoSinkKind(SinkKind):
 
     Options: ClassVar[type[BaseModel]] = AutoSinkOptions
     needs = frozenset({"tcpdump"})
-    counts_mixes: ClassVar[bool] = True  # tcpdump does
+    counts_mixes: ClassVar[bool] = True
     counts_packets: ClassVar[bool] = True
 
     def __init__(self, options: AutoSinkOptions | None = None) -> None:
@@ -118,24 +118,23 @@ class AutoSink(Sink):
 
     def _choice(self, incoming: Incoming) -> tuple[str, str]:
         """Return the name of the sink for a trial, and the reason."""
-        traffic, is_mix = incoming.traffic, incoming.traffic.frame_size.is_mix
-        working = [name for name in self._kinds if name not in self._failures]
-        failures = ", and ".join(self._failures.values())
-        if is_mix:
-            unable = [name for name in working if not self._kinds[name].counts_mixes]
-            name = next(name for name in working if name not in unable)
-            return name, f"{' and '.join(unable) or name} does not count frames of a mix by their sizes"
+        traffic, reasons = incoming.traffic, dict(self._failures)
+        if traffic.frame_size.is_mix:
+            unable = (name for name, kind in self._kinds.items() if not kind.counts_mixes)
+            reasons |= {name: f"{name} does not count frames of a mix by their sizes" for name in unable}
+        working, failures = [name for name in self._kinds if name not in reasons], ", and ".join(reasons.values())
+        preferred = next(iter(working), self._preferred)
         unlimited = [name for name in working if self._limit_fps(name, incoming) is None]
         if self._steady:
-            return (unlimited[0], "steady: one sink for all loads") if unlimited else (self._preferred, failures)
-        limit_fps = self._limit_fps(self._preferred, incoming) or 0
+            return (unlimited[0], "steady: one sink for all loads") if unlimited else (preferred, failures)
+        limit_fps = self._limit_fps(preferred, incoming) or 0
         source = "is trusted with" if incoming.tcpdump_fps is None else "captured in the self-test"
-        bound = f"the {limit_fps:,.0f} frames/s that {self._preferred} {source}"
+        bound = f"the {limit_fps:,.0f} frames/s that {preferred} {source}"
         if traffic.fps is not None and traffic.fps <= limit_fps:
-            return self._preferred, f"within {bound}"
+            return preferred, f"within {bound}"
         if unlimited:
             return unlimited[0], f"above {bound}"
-        return self._preferred, f"above {bound}, but {failures}"
+        return preferred, f"above {bound}, but {failures}"
 
     def _limit_fps(self, name: str, incoming: Incoming) -> float | None:
         """Return the highest rate that a sink of this kind can count in this trial, in frames/s; None: any."""

@@ -378,7 +378,7 @@ def refuse_mixes(topology: Topology, profile: Profile, activities: Mapping[str, 
         if not plugins(SINKS)[sink].counts_mixes:
             raise UsageError(
                 f"profile {profile.name}: {mix}: the sink {sink} counts frames of one size, and a mix has several; "
-                "take tcpdump or auto, or leave mixes out"
+                "take tcpdump, bpf or auto, or leave mixes out"
             )
 
 

@@ -246,7 +246,7 @@ MIXES = (
     ("vxlan", FrameSize("own", (113, 9000, 128))),
     ("tcp", FrameSize("own", (1518, 594, 80, 80, 80, 80, 81))),
     ("flows", FrameSize("many", tuple(range(84, 84 + 1024)))),
-    ("pop", FrameSize("own", (66, 68, 67))),
+    ("pop", FrameSize("own", (69, 67, 68))),
 )
 
 

@@ -4,12 +4,15 @@ import json
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import dpkt
 import pytest
 from scapy.layers.l2 import Ether
 
+from netbench.model.frame_size import IMIX, IMIX_V6, FrameSize
 from netbench.model.shipped_packets import SHIPPED_PACKETS
 from tests.commands import PATIENT, netbench, rows, settings, verdict_of
 
@@ -143,6 +146,80 @@ def test_drops_appear_in_the_groups_of_the_flows_that_lost_frames(results, tmp_p
         ]
     keys = "field", "values", "sent_frames", "lost_frames"
     assert [{key: group[key] for key in keys} for group in row["lossy_groups"]] == expected
+
+
+OWN = FrameSize("own", (130, 1500, 130, 594, 130))
+SHORT_TAGGED = FrameSize("short", (66, 67, 1518))
+IPV6 = {"headers": "Ether()/IPv6()/UDP()", "vary": {"IPv6.src": {"from": "2001:2:0:1::10", "count": 5}}}
+VXLAN = {
+    "headers": "Ether()/IP()/UDP(sport=49152,dport=4789)/VXLAN(vni=100)/Ether()/IP()/UDP()",
+    "vary": {"UDP:2.sport": {"from": 5000, "count": 7}, "VXLAN.vni": {"list": [100, 7]}},
+}
+# Each packet with its mix, and the fields that `expect` makes wrong: in which of the frames.
+MIXED: Mapping[str, tuple[dict[str, Any], FrameSize, Mapping[str, Callable[[int], bool]]]] = {
+    "plain headers": ({"headers": "Ether()/IP()/UDP()"}, IMIX, {}),
+    "ipv6": (IPV6, IMIX_V6, {}),
+    "ipv6, own": (IPV6, OWN, {}),
+    "vlan": (GROUPED, IMIX_V6, {}),
+    "vlan, own": (
+        {**GROUPED, "expect": "Ether()/Dot1Q(vlan=20)/IP()/UDP()"},
+        SHORT_TAGGED,
+        {"Dot1Q.vlan": lambda number: VLANS[number % 3] != 20},
+    ),
+    "vxlan": (VXLAN, OWN, {}),
+    "vxlan, jumbo": (
+        {**VXLAN, "expect": "Ether()/IP()/UDP()/VXLAN(vni=7)/Ether()/IP()/UDP(dport=10)"},
+        FrameSize("jumbo", (112, 9000, 113)),
+        {"VXLAN.vni": lambda number: not number % 2, "UDP:2.dport": lambda number: True},
+    ),
+}
+
+
+@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
+@pytest.mark.parametrize("name", MIXED)
+def test_drops_and_changed_headers_of_a_mix_are_counted_by_size_group_and_field(results, tmp_path, name, sink):
+    """Frame i is lost where i mod 7 < 2. The router lowers the TTL, which `expect` forbids."""
+    packet, mix, wrong = MIXED[name]
+    uuts = "  - {name: drops, kind: reference, forward: bridge, drop: {k: 2, n: 7}}\n"
+    if "Dot1Q" not in str(packet) and not wrong:
+        uuts += "  - {name: router, kind: reference, forward: route, drop: {k: 2, n: 7}}\n"
+        field = "IPv6.hlim" if "IPv6" in str(packet) else "IP.ttl"
+        kept = str(packet["headers"]).replace("IPv6()", "IPv6(hlim=64)").replace("IP()", "IP(ttl=64)", 1)
+        packet = {**packet, "expect": kept}
+    topology = topology_in(tmp_path, more=uuts)
+    topology.write_text(topology.read_text().replace("rate: 1Gbit/s", "rate: 1Gbit/s, mtu: 9000"))
+    uut_names = [word for one in ("drops", "router") if f"name: {one}" in uuts for word in ("--uut", one)]
+    sizes = json.dumps([{"name": mix.name, "genome": list(mix.genome)}])
+    wanted = settings(packet=json.dumps(packet), generator="afpacket", sink=sink, frame_sizes=sizes)
+    done = netbench("run", topology, "quick", "-o", results, *uut_names, *WANTED, *PATIENT, *wanted)
+    assert done.returncode == 0, done.stderr
+
+    there = [number for number in range(FRAMES) if number % 7 >= 2]
+    lost = [number for number in range(FRAMES) if number % 7 < 2]
+
+    found = exported(results)
+
+    assert {row["uut"] for row in found} == set(uut_names[1::2])
+    for row in found:
+        assert (row["sent_frames"], row["received_frames"], row["lost_frames"]) == (FRAMES, len(there), len(lost)), row
+        assert (row["foreign_frames"], row["duplicate_frames"], row["reordered_in_flows_frames"]) == (0, 0, 0), row
+        for column, numbers in (("sent", range(FRAMES)), ("received", there), ("lost", lost)):
+            of_sizes = Counter(mix.genome[number % len(mix.genome)] for number in numbers)
+            text = ";".join(f"{size}={of_sizes[size]}" for size in mix.sizes)
+            assert row[f"{column}_frames_by_size"] == text, row
+        changes: dict[str, Callable[[int], bool]] = dict(wrong)
+        if row["uut"] == "router":
+            changes = {field: lambda _: True}
+            if field == "IP.ttl":
+                changes["IP.chksum"] = changes[field]
+        changed = {key: sum(map(is_wrong, there)) for key, is_wrong in changes.items()}
+        assert {entry["field"]: entry["frames"] for entry in row["changed_fields"] or ()} == changed, row
+        assert row["changed_frames"] == sum(any(is_wrong(number) for is_wrong in changes.values()) for number in there)
+        for varying, values in packet.get("vary", {}).items():
+            count = values.get("count", len(values.get("list", ())))
+            groups = [group for group in row["lossy_groups"] if group["field"] == varying]
+            missing = Counter(number % count for number in lost)
+            assert sorted(group["lost_frames"] for group in groups) == sorted(missing.values())
 
 
 # Descriptions of what arrives that are wrong in some fields, of varying ones for some of the frames.

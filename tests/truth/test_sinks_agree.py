@@ -7,6 +7,7 @@ import struct
 import subprocess
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 from tempfile import gettempdir
 from typing import Any
@@ -20,7 +21,7 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.trusted_code import module_command
 from netbench.linux.changes import OffloadsOff
 from netbench.linux.netns import namespace_path, within
-from netbench.model.frame_size import FrameSize
+from netbench.model.frame_size import IMIX, FrameSize
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.packets.build import build_template
@@ -45,6 +46,10 @@ PERCENTILES = ("median_ns", "p90_ns", "p99_ns", "p999_ns")
 # The hook used at a NIC by its number of receive queues; native XDP needs as many as its peer's two send queues.
 TCX, NATIVE, GENERIC = "tcx ingress", "xdp, native", "xdp, generic"
 HOOKS = {TCX: ("tcx", 2), NATIVE: ("xdp", 2), GENERIC: ("xdp", 1)}
+
+
+MINE = FrameSize("mine", (1518, 64, 64, 9018, 64, 594, 64))
+MANY = FrameSize("many", tuple(range(64, 64 + 1024)))
 
 
 class Wired(NamespaceHost):
@@ -95,12 +100,13 @@ class Trial:
 
     def __init__(self, host, tmp_path, *, frame_size=64, stamps=USUAL, frames=FRAMES, keep=False, far=False):
         """`far`: the sink bpf counts by a process, as on another host."""
-        self.host, self.stamps, size = host, stamps, FrameSize.of(frame_size)
+        self.host, self.stamps = host, stamps
+        self.size = frame_size if isinstance(frame_size, FrameSize) else FrameSize.of(frame_size)
         self.hosts = host, Far(host._host, host.netns) if far else host
         self.traffic = Traffic(
-            "s1", "02:00:00:00:00:01", "02:00:00:00:00:02", PATH.src_ip, PATH.dst_ip, size, frames, 1, 1, 1
+            "s1", "02:00:00:00:00:01", "02:00:00:00:00:02", PATH.src_ip, PATH.dst_ip, self.size, frames, 1, 1, 1
         )
-        self.frame = build_template(self.traffic).frames[frame_size]
+        self.frames = build_template(self.traffic).frames
         self.sinks = TcpdumpSink(), BpfSink(BpfOptions(sample=1, hook=host.wanted))
         self.started_ns = time.time_ns()
         self.incoming = [
@@ -132,7 +138,7 @@ class Trial:
 
     def test_frame(self, number, stamp_ns=None):
         """A frame of the stream, which can be altered."""
-        frame = bytearray(self.frame)
+        frame = bytearray(self.frames[self.size.genome[number % len(self.size.genome)]])
         seconds, ns = divmod(time.time_ns() if stamp_ns is None else stamp_ns, 10**9)
         struct.pack_into("!III", frame, HEADER + 4, number % 2**32, seconds, ns // 1000)
         return frame
@@ -158,11 +164,20 @@ def without_percentiles(received):
     return replace(received, delay=delay, ipdv=ipdv)
 
 
+def compared(received):
+    """What both sinks count in the same way, also where they read a frame at other times."""
+    by_size = {size: counts.frames for size, counts in received.by_size.items()}
+    return replace(received, **OF_EACH, by_size=by_size, counted_by="")
+
+
 def percentiles(received):
     """The known percentiles, by kind of time and name."""
     spreads = {"delay": received.delay, "ipdv": received.ipdv}
     times = {(of, name): getattr(spread, name, None) for of, spread in spreads.items() for name in PERCENTILES}
     return {key: time for key, time in times.items() if time is not None}
+
+
+ODD_BUT_OWN = (1, 2, 7)  # numbers of odd frames that are the stream's: fragment, other ports, options
 
 
 def odd_frames(trial):
@@ -198,6 +213,9 @@ def odd_frames(trial):
         yield altered(IP + 12, other, number, trial.started_ns - 10**9)  # late
     yield trial.test_frame(5) + b"\0" * 4  # too long
     yield trial.test_frame(5)[:-1]
+    for size in trial.size.sizes:
+        if size > len(trial.test_frame(5)) + 4:
+            yield trial.test_frame(5).ljust(size - 4, b"\0")  # of another frame of the mix
     yield trial.test_frame(5)[:50]
     yield trial.test_frame(5)[:33]
     yield b"\x02" * 12 + b"\x08\x00"
@@ -219,12 +237,13 @@ def odd_frames(trial):
         *((TCX, size, size == 128) for size in (64, 65, 128, 1518, 9018)),
         *((NATIVE, size, False) for size in (64, 512, 3524, 9018)),
         *((GENERIC, size, False) for size in (65, 1518, 3524, 9018)),
+        *((hook, mix, hook == NATIVE) for hook in HOOKS for mix in (IMIX, MINE, MANY)),
     ],
     indirect=["host"],
 )
 def test_both_count_the_same(host, tmp_path, frame_size, far):
     with Trial(host, tmp_path, frame_size=frame_size, far=far) as trial:
-        order = impaired(range(FRAMES), frame_size)
+        order = impaired(range(FRAMES), trial.size.largest_bytes)
         for place, number in enumerate(order):
             trial.send(trial.test_frame(number))
             if place == 1000:
@@ -232,10 +251,16 @@ def test_both_count_the_same(host, tmp_path, frame_size, far):
                     trial.send(frame)
         theirs, ours = trial.received()
     assert theirs.error == ours.error == ""
-    assert replace(theirs, **OF_EACH, counted_by="") == replace(ours, **OF_EACH, counted_by="")
+    assert compared(theirs) == compared(ours)
     assert (ours.late, ours.control) == (3, 4)
     assert 0 not in (ours.duplicates, ours.reordered, ours.foreign, ours.loss_runs)
     assert ours.matched == ours.frames + ours.duplicates + ours.foreign + ours.late + ours.control
+    genome, arrived = trial.size.genome, {*order, *ODD_BUT_OWN}
+    of_sizes = Counter(genome[number % len(genome)] for number in arrived if number < FRAMES)
+    if trial.size.is_mix:
+        assert {size: counts.frames for size, counts in ours.by_size.items()} == {
+            size: of_sizes[size] for size in trial.size.sizes
+        }
 
 
 STAMPS = {
@@ -248,23 +273,29 @@ STAMPS = {
 
 
 @pytest.mark.parametrize(
-    ("host", "kind"),
+    ("host", "kind", "frame_size"),
     [
-        *((TCX, kind) for kind in STAMPS),
-        *((NATIVE, kind) for kind in ("usual", "beyond 32 bits")),
-        *((GENERIC, kind) for kind in ("usual", "no stamps")),
+        *((TCX, kind, 64) for kind in STAMPS),
+        *((NATIVE, kind, 64) for kind in ("usual", "beyond 32 bits")),
+        *((GENERIC, kind, 64) for kind in ("usual", "no stamps")),
+        *((TCX, kind, MINE) for kind in STAMPS),
+        *((NATIVE, kind, IMIX) for kind in ("usual", "beyond 32 bits")),
+        (GENERIC, "beyond 32 bits", MANY),
     ],
     indirect=["host"],
+    ids=str,
 )
-def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_moments(host, tmp_path, kind):
+def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_moments(
+    host, tmp_path, kind, frame_size
+):
     """With the program's own capture of all frames, which has the times that it counted with."""
     stamps = STAMPS[kind]
-    with Trial(host, tmp_path, stamps=stamps, keep=True) as trial:
+    with Trial(host, tmp_path, frame_size=frame_size, stamps=stamps, keep=True) as trial:
         first = stamps.first_sequence or 0
         for number in impaired(range(first, first + FRAMES), 5):
             trial.send(trial.test_frame(number, None if stamps.stamped else 0))
         theirs, ours = trial.received(stamped=stamps.stamped, stamped_early=stamps.stamped_early)
-        assert replace(theirs, **OF_EACH, counted_by="") == replace(ours, **OF_EACH, counted_by="")
+        assert compared(theirs) == compared(ours)
         expected = settled(trial.incoming[1].expected, trial.sent)
         captured = received_of(analyze_capture(tmp_path / "bpf.sample.pcap", [expected]), trial.sent, trial.traffic)
     not_compared: dict[str, Any] = {

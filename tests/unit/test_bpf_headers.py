@@ -10,7 +10,7 @@ from netbench.model.frame_size import FrameSize
 from netbench.model.frame_template import FieldPlace
 from netbench.packets.flow_values import flow_bytes
 from netbench.sinks.bpf_counter import Capacity
-from netbench.sinks.bpf_headers import FlowLayout, header_settings
+from netbench.sinks.bpf_headers import FlowLayout, header_bytes, header_settings
 from tests.unit.described_packets import PACKETS, Described
 
 SIZE = 128
@@ -23,7 +23,7 @@ def settings_of(name, captured_bytes=0, **more):
     headers = replace(Described.of(PACKETS[name], FrameSize.of(SIZE)).headers, **more)
     varying = flow_bytes(headers.template)
     layout = FlowLayout(varying.words_at, varying.sums_at, varying.udp_sums)
-    return headers, layout, header_settings(headers, layout, SIZE, captured_bytes)
+    return headers, layout, header_settings(headers, layout, captured_bytes)
 
 
 def covered(settings) -> np.ndarray:
@@ -99,7 +99,22 @@ def test_headers_beyond_the_limits_are_refused(more, why):
 def test_a_size_without_a_template_is_refused():
     headers = Described.of(PACKETS["plain"], FrameSize.of(SIZE)).headers
     with pytest.raises(UsageError, match="no template of frames with 64 bytes"):
-        header_settings(headers, FlowLayout(), 64, 0)
+        header_bytes(headers, FlowLayout(), 64)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_size_has_its_own_lengths_and_checksums(name):
+    mix = FrameSize("mix", (1518, 128, 594, 128))
+    headers = Described.of(PACKETS[name], mix).headers
+    varying = flow_bytes(headers.template)
+    layout = FlowLayout(varying.words_at, varying.sums_at, varying.udp_sums)
+    for size in mix.sizes:
+        found, sums = header_bytes(headers, layout, size)
+        of_one = Described.of(PACKETS[name], FrameSize.of(size)).headers.template.frames[size]
+        payload_at = headers.template.payload_at
+        assert found.tobytes() == of_one[:payload_at].ljust(256, b"\0")
+        for at, complement in zip(layout.sums_at, sums.tolist(), strict=False):
+            assert complement ^ 0xFFFF == int.from_bytes(of_one[at : at + 2])
 
 
 @pytest.mark.parametrize(
@@ -112,6 +127,8 @@ def test_a_size_without_a_template_is_refused():
         (Capacity(1 << 16, 1, 5), Capacity(1 << 16, 1, 6), False),
         (Capacity(1 << 16, 1, 5), Capacity(1 << 16, 1), False),  # plain frames need the other program
         (Capacity(1 << 16, 1), Capacity(1 << 16, 1, 5), False),
+        (Capacity(1 << 16, 1, 0, 3), Capacity(1 << 16, 1), True),
+        (Capacity(1 << 16, 1, 0, 3), Capacity(1 << 16, 1, 0, 4), False),
     ],
 )
 def test_a_program_is_replaced_where_another_trial_needs_more_or_the_other_one(existing, needed, fits):

@@ -13,6 +13,7 @@ from netbench.capture.capture_counts import ArrivalTimes
 from netbench.capture.distribution import Distribution
 from netbench.errors import MissingError
 from netbench.linux.xdp_devices import XdpDevice
+from netbench.model.frame_size import IMIX, FrameSize
 from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps
@@ -27,10 +28,11 @@ from tests.unit.fakes import FakeHost
 from tests.unit.inputs import stream_traffic, topology
 
 PATH = stream_paths(topology(1))[0]
+SMALL = FrameSize.of(64)
 
 
-def incoming(fps: float | None, **more: Any) -> Incoming:
-    traffic = stream_traffic(src_ip="198.18.1.2", dst_ip="198.19.1.2", fps=fps)
+def incoming(fps: float | None, frame_size: FrameSize = SMALL, **more: Any) -> Incoming:
+    traffic = stream_traffic(src_ip="198.18.1.2", dst_ip="198.19.1.2", fps=fps, frame_size=frame_size)
     return Incoming(PATH, traffic, Stamps(), 0, Path("record"), **more)
 
 
@@ -114,7 +116,7 @@ class FakeBpf:
     """Works by default."""
 
     broken = ""
-    Options, auto_sink, counts_mixes = BpfOptions, SinkPreference(rank=1), False
+    Options, auto_sink, counts_mixes = BpfOptions, SinkPreference(rank=1), True
 
     def __init__(self, options) -> None:
         self.is_open = False
@@ -161,6 +163,8 @@ def opened(monkeypatch):
         (incoming(700_000, tcpdump_fps=800_000.0), "tcpdump", "within the 800,000 frames/s that tcpdump captured in "),
         (incoming(900_000, tcpdump_fps=800_000.0), "bpf", "above the 800,000 frames/s that tcpdump captured in the s"),
         (incoming(None), "bpf", "above"),
+        (incoming(300_000, IMIX), "tcpdump", "within the 300,000 frames/s that tcpdump is trusted with"),
+        (incoming(None, IMIX), "bpf", "above the 300,000 frames/s that tcpdump is trusted with"),
     ],
 )
 def test_auto_chooses_for_each_trial_and_reports_why(opened, armed, kind, why):
@@ -169,6 +173,16 @@ def test_auto_chooses_for_each_trial_and_reports_why(opened, armed, kind, why):
     assert opened.identity().kind == kind
     assert opened.identity().options["auto"].startswith(why)
     assert opened.remarks() == []
+
+
+@pytest.mark.parametrize("steady", [False, True])
+def test_a_sink_that_does_not_count_mixes_is_not_chosen_for_one(monkeypatch, steady):
+    monkeypatch.setattr(FakeBpf, "counts_mixes", False)
+    sink = opened_auto(monkeypatch, steady=steady)
+    for frame_size, kind, why in ((IMIX, "tcpdump", "bpf does not count frames of a mix"), (SMALL, "bpf", "")):
+        sink.arm(incoming(None, frame_size))
+        assert sink.identity().kind == kind
+        assert why in (sink.identity().options or {})["auto"]
 
 
 @pytest.mark.parametrize("broken", ["", "this kernel refuses it"])

@@ -4,6 +4,7 @@ import pytest
 
 from netbench.campaign.request import make_request
 from netbench.errors import UsageError
+from netbench.sinks.bpf import Bpf
 from tests.unit.inputs import profile, shared_topology, topology
 
 
@@ -49,11 +50,6 @@ LOUD = [{"network": "50%", "frame_size": 1619}]
             "imix: the generator pktgen cannot send fr",
         ),
         (
-            topology(1),
-            {"frame_sizes": ["imix"], "sink": "bpf"},
-            "imix: the sink bpf counts frames of one size, and a mix has several; take tcpdump",
-        ),
-        (
             shared_topology(),
             {"scenarios": [{"network": "50%", "frame_size": "imix"}], "generator": "pktgen"},
             "imix: the generator pktgen cannot send frames of several sizes",
@@ -70,6 +66,12 @@ def test_frames_that_are_too_large_are_refused_with_who_does_not_take_them(lab, 
         make_request(lab, profile(**wanted))
 
 
+def test_a_mix_is_refused_where_the_sink_counts_frames_of_one_size(monkeypatch):
+    monkeypatch.setattr(Bpf, "counts_mixes", False)
+    with pytest.raises(UsageError, match="imix: the sink bpf counts frames of one size, and a mix has several; take"):
+        make_request(topology(1), profile(frame_sizes=["imix"], sink="bpf"))
+
+
 @pytest.mark.parametrize(
     ("lab", "wanted"),
     [
@@ -80,6 +82,7 @@ def test_frames_that_are_too_large_are_refused_with_who_does_not_take_them(lab, 
         (NARROW_NEIGHBOUR, {"frame_sizes": [9018]}),
         (topology(1), {"frame_sizes": ["imix", 64]}),
         (topology(1), {"frame_sizes": ["imix"], "generator": "auto", "sink": "auto"}),
+        (topology(1), {"frame_sizes": ["imix"], "sink": "bpf"}),
         (ONE, {"frame_sizes": [JUMBO_MIX]}),
         (NARROW_NEIGHBOUR, {"scenarios": [{**LOUD[0], "frame_size": 1618}]}),
     ],
