@@ -9,10 +9,10 @@ frames per second the ring is too small for that, with any sink. Other load make
 each rate is tried several times. CPU time per frame is that of the receiving thread, of this process, and of processes
 started by the sink, at a rate that all sinks sustain. Trials must be longer than the second that tcpdump can buffer.
 
-The second table has the sink bpf with described packets: four varying fields, in 1,000 and in 1,000,000 flows. The
-source sends without a rate limit. A frame's CPU time is then that of the receiving thread alone, and its inverse is the
-rate at which the sink occupies one CPU, on a busy host, too. Plain and described frames take turns. Finally, a million
-flows are sent at 2 million frames/s.
+The second table has the sink bpf with described packets: four varying fields, in 1,000 and in 1,000,000 flows. It also
+has a mix of frame sizes (imix). The source sends without a rate limit. A frame's CPU time is then that of the receiving
+thread alone, and its inverse is the rate at which the sink occupies one CPU, on a busy host, too. Plain and described
+frames take turns. Finally, a million flows are sent at 2 million frames/s.
 
     sudo python benchmarks/sink.py [--rounds N] [--seconds S] [--frame-size BYTES] [--packets]
 """
@@ -39,7 +39,7 @@ from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes.receive import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netns import namespace_path, within
-from netbench.model.frame_size import FrameSize
+from netbench.model.frame_size import IMIX, FrameSize
 from netbench.model.frame_template import ExpectedHeaders
 from netbench.model.packet import FieldRef, Layer, Packet, RandomValues, SteppedValues, Values, VaryingField
 from netbench.model.packet_counts import PacketCounts
@@ -140,9 +140,13 @@ class Bench:
         result = self.measured(sink, self._traffic(fps), None)
         return result.sent, result.came, result.counted, (self._used_ns() - used_ns) / max(1, result.came)
 
-    def described(self, sink: Sink | None, packet: Packet | None, fps: float | None = None) -> "Measured":
-        """A trial of this packet or of plain frames; without a rate limit by default."""
+    def described(
+        self, sink: Sink | None, packet: Packet | None, fps: float | None = None, mix: FrameSize | None = None
+    ) -> "Measured":
+        """A trial of this packet or of plain frames, of one size or a mix; without a rate limit by default."""
         traffic = replace(self._traffic(fps), packet=packet)
+        if mix is not None:
+            traffic = replace(traffic, frame_size=mix)
         return self.measured(sink, traffic, expected_headers(traffic) if packet else None)
 
     def measured(self, sink: Sink | None, traffic: Traffic, headers: ExpectedHeaders | None) -> "Measured":
@@ -258,14 +262,16 @@ def four_fields(flows: int) -> Packet:
 def compare_packets(bench: Bench, rounds: int) -> None:
     """Print the rate of the sink bpf with plain frames and with described packets, by hook."""
     print(f"{'hook':<6}{'frames':<18}{'ns/frame':>9}{'a CPU counts, frames/s':>24}{'of plain':>10}{'lossy flows':>13}")
-    packets = [None, four_fields(1_000), four_fields(1_000_000)]
+    cases = [(packet, None) for packet in (None, four_fields(1_000), four_fields(1_000_000))]
+    mixes: list[tuple[Packet | None, FrameSize | None]] = [(None, IMIX), (four_fields(1_000), IMIX)]
     for hook in ("tcx", "xdp"):
         trials: dict[str, list[Measured]] = {}
         with at_work(bench, f"bpf, {hook}") as sink:
-            for packet in packets * rounds:
-                measured = bench.described(sink, packet)
+            for packet, mix in [*cases, *mixes] * rounds:
+                measured = bench.described(sink, packet, mix=mix)
                 check(measured)
-                trials.setdefault(packet.name if packet else "plain", []).append(measured)
+                name = packet.name if packet else "plain"
+                trials.setdefault(f"{name} {mix}" if mix else name, []).append(measured)
         costs = {name: min(run.receiver_ns / run.came for run in measured) for name, measured in trials.items()}
         for name, cost in costs.items():
             counts = trials[name][-1].packet

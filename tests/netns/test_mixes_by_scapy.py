@@ -103,7 +103,7 @@ def bridge() -> Iterator[NamespaceHost]:
 def tcpdump(host: NamespaceHost, file: Path) -> Iterator[None]:
     """A capture of whole frames that leave by `out`, complete once it has ended."""
     options = ["-i", "out", "-Q", "out", "-s", "0", "-B", "65536", "-U", "--immediate-mode", "-Z", "root"]
-    argv = ["ip", "netns", "exec", host.netns, "tcpdump", *options, "-w", str(file)]
+    argv = ["ip", "netns", "exec", str(host.netns), "tcpdump", *options, "-w", str(file)]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
