@@ -346,10 +346,11 @@ def test_each_change_loss_and_late_frame_is_counted(wire, name, frame_size, tmp_
 
 
 @pytest.mark.parametrize("wire", HOOKS, indirect=True)
-def test_all_cpus_count_exactly(wire, tmp_path):
+@pytest.mark.parametrize("frame_size", [FrameSize.of(96), FrameSize("own", (96, 1518, 97))], ids=str)
+def test_all_cpus_count_exactly(wire, frame_size, tmp_path):
     """Two senders, whose frames go to all CPUs: their order is undefined, the sums are not."""
     wire.host.write("/sys/class/net/rx/queues/rx-0/rps_cpus", f"{(1 << (os.cpu_count() or 1)) - 1:x}")
-    described, frames = Described.of(PACKETS["vlans"], FrameSize.of(96)), 6000
+    described, frames = Described.of(PACKETS["vlans"], frame_size), 6000
     impairments = IMPAIRMENTS["vlans"][3:]
     with Trial(wire, described, tmp_path / "trial", frames) as trial:
         sent = [impairments[number % 10 - 3] if 2 < number % 10 < 9 else NOTHING for number in range(frames)]
@@ -376,6 +377,8 @@ def test_all_cpus_count_exactly(wire, tmp_path):
         dict(changed),
     )
     assert packet.lossy_flows == 0
+    by_size = frame_size.frames_by_size(range(frames)) if frame_size.is_mix else {}
+    assert {size: counts.frames for size, counts in received.by_size.items()} == by_size
 
 
 @pytest.mark.parametrize("wire", HOOKS, indirect=True)
@@ -384,8 +387,13 @@ def test_one_sink_counts_plain_and_described_trials_in_turn(wire, tmp_path):
     sink = BpfSink(BpfOptions(sample=1, hook=HOOKS[wire.hook][0]))
     sink.open(wire.host, "rx", [])
     with closing(sink), wire.sender() as sender:
-        for frames, name in ((50, ""), (70, "flows"), (60, ""), (90, "ipv6"), (80, "flows")):
-            described = Described.of((PACKETS | {"flows": FLOWS})[name or "plain"], FrameSize.of(96))
+        small, mix = FrameSize.of(96), FrameSize("own", (96, 594, 97, 96, 600))
+        for frames, name, frame_size in (
+            *((50, "", small), (70, "flows", small), (60, "", small), (90, "ipv6", small), (80, "flows", small)),
+            *((40, "flows", IMIX_V6), (55, "", IMIX), (65, "", mix), (75, "ipv6", mix), (85, "ipv6", small)),
+            *((45, "flows", IMIX_V6), (35, "", small)),
+        ):
+            described = Described.of((PACKETS | {"flows": FLOWS})[name or "plain"], frame_size)
             headers = described.headers if name else None
             traffic = replace(described.traffic, fps=float(frames))
             first_ns = time.time_ns()
@@ -397,11 +405,14 @@ def test_one_sink_counts_plain_and_described_trials_in_turn(wire, tmp_path):
             received = sink.received(Sent(frames, 0, 1.0, first_ns, time.time_ns(), 1, 0.0))
             assert (received.frames, received.foreign, received.error) == (frames, 0, "")
             assert (received.packet is None) == (not name)
+            by_size = frame_size.frames_by_size(range(frames)) if frame_size.is_mix else {}
+            assert {size: counts.frames for size, counts in received.by_size.items()} == by_size
             assert not received.packet or (received.packet.changed, received.packet.lossy_flows) == ((), 0)
 
 
 @pytest.mark.parametrize("wire", [TCX, NATIVE], indirect=True)
-def test_a_million_flows_arrive_unchanged(wire, tmp_path):
+@pytest.mark.parametrize("frame_size", [FrameSize.of(64), FrameSize("own", (64, 128, 64, 66))], ids=str)
+def test_a_million_flows_arrive_unchanged(wire, frame_size, tmp_path):
     """From the source xdp. Frames that the ring before the receiver rejects are lost in the groups of their flows."""
     flows = 1 << 20
     fields = (
@@ -410,7 +421,7 @@ def test_a_million_flows_arrive_unchanged(wire, tmp_path):
         vary("UDP.sport", RandomValues(1024, 65_535, 32_768)),
         vary("UDP.dport", SteppedValues(1024, 1, 16_384)),
     )
-    described = Described.of(Packet("flows", (Layer("Ether"), Layer("IP"), Layer("UDP")), fields), FrameSize.of(64))
+    described = Described.of(Packet("flows", (Layer("Ether"), Layer("IP"), Layer("UDP")), fields), frame_size)
     assert described.headers.flows == flows
     traffic = replace(described.traffic, fps=flows / 2.0, duration_s=2.5)
     source, sink = XdpSource(), BpfSink(BpfOptions(hook=HOOKS[wire.hook][0]))
@@ -431,6 +442,12 @@ def test_a_million_flows_arrive_unchanged(wire, tmp_path):
     packet = received.packet
     assert packet is not None
     assert received.frames is not None
+    assert received.window is not None
+    if frame_size.is_mix:
+        # Times are kept of every second frame of each size: the sizes of a window differ by few frames from its sum.
+        of_window = [counts.window_frames or 0 for counts in received.by_size.values()]
+        assert sum(of_window) == pytest.approx(received.window.frames, abs=16)
+        assert sum(counts.frames for counts in received.by_size.values()) == received.frames
     assert (received.foreign, received.late, received.error) == (0, 0, "")
     assert received.frames > flows // 8  # other load on the machine stops the receiver
     assert (packet.flows, packet.changed, packet.reordered_in_flows) == (flows, (), 0)

@@ -52,15 +52,19 @@ def lost(uut: str, number: int) -> bool:
     return number % n < k
 
 
-@pytest.mark.parametrize(("keep", "drops"), [("all", DROPS), ("none", DROPS[:1])])
-def test_frames_of_each_size_are_exact_on_a_bridge_and_where_drops_are_known(results, tmp_path, keep, drops):
+@pytest.mark.parametrize(
+    ("sink", "keep", "drops"), [("tcpdump", "all", DROPS), ("tcpdump", "none", DROPS[:1]), ("bpf", "none", DROPS)]
+)
+def test_frames_of_each_size_are_exact_on_a_bridge_and_where_drops_are_known(results, tmp_path, sink, keep, drops):
     topology = tmp_path / "truth.yaml"
     uuts = "".join(
         f"  - {{name: drops-{k}-of-{n}, kind: reference, forward: bridge, drop: {{k: {k}, n: {n}}}}}\n"
         for k, n in drops
     )
     topology.write_text(TOPOLOGY + uuts)
-    done = netbench("run", topology, "quick", "-o", results, *WANTED, *PATIENT, *settings(keep_captures=keep))
+    done = netbench(
+        "run", topology, "quick", "-o", results, *WANTED, *PATIENT, *settings(keep_captures=keep, sink=sink)
+    )
     assert done.returncode == 0, done.stderr
 
     found = rows(results)
