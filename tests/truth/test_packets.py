@@ -309,13 +309,16 @@ def test_jumbo_frames_fit_into_a_tunnel_that_the_uut_originates(results, tmp_pat
     packet = json.dumps(
         {"name": "p", "headers": "Ether()/IP()/UDP()", "vary": {"IP.src": {"from": "10.0.0.1", "count": 9}}}
     )
+    sizes = '[64, 9068, {"name": "both", "genome": [64, 9068, 594]}]'
     for sink in ("tcpdump", "bpf"):
-        wanted = settings(packet=packet, generator="afpacket", sink=sink, frame_sizes="[64, 9068]", loads="2kfps")
+        wanted = settings(packet=packet, generator="afpacket", sink=sink, frame_sizes=sizes, loads="2kfps")
         done = netbench("run", file, "quick", "-o", results / sink, *WANTED, *PATIENT, *wanted)
         assert done.returncode == 0, done.stderr
         found = rows(results / sink)
-        assert len(found) == 4
+        assert len(found) == 6
         for row in found:
+            if row["frame_mix"]:
+                assert row["received_frames_by_size"] == "64=67;594=66;9068=67", row
             counts = [row[name] for name in ("sent_frames", "received_frames", "changed_frames", "lossy_flows")]
             assert (verdict_of(row), counts) == ("valid", ["200", "200", "0", "0"]), row
 

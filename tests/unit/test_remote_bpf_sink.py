@@ -15,7 +15,7 @@ from netbench.hosts.local import LocalHost
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
 from netbench.model.frame_size import FrameSize
 from netbench.model.packet_counts import ChangedField, FieldGroups, FlowGroup, PacketCounts
-from netbench.model.received import MeasuringWindow, Received
+from netbench.model.received import MeasuringWindow, OfSize, Received
 from netbench.model.traffic import Sent
 from netbench.sinks.bpf import Bpf, BpfOptions, RemoteCounting
 from netbench.sinks.bpf_counter import Capacity
@@ -37,6 +37,7 @@ RECEIVED = Received(
     reordering_extent=Extent(1, 1.5, 2),
     first_ns=1_700_000_000_000_000_019,
     window=MeasuringWindow(900, 0.9, 0),
+    by_size={64: OfSize(600, 550), 1518: OfSize(390, None)},
     delay=Spread(1, 1.1, 2, 3, None, None, 4),
     clock_offset=ClockOffset(-1, 1),
     no_delay="",
@@ -104,13 +105,14 @@ def counting(monkeypatch):
         sink.close()
 
 
+@pytest.mark.parametrize("frame_size", [FrameSize.of(128), FrameSize("mix", (1518, 128, 594, 128))], ids=str)
 @pytest.mark.parametrize("name", ["", "vlans", "macs", "pop", "vxlan", "ipv6"])
-def test_an_order_is_the_same_at_both_ends(name):
+def test_an_order_is_the_same_at_both_ends(name, frame_size):
     order = ORDER
     if name:
-        described = Described.of(PACKETS[name], FrameSize.of(128))
-        expected = replace(EXPECTED, frame_size=FrameSize.of(128), headers=described.headers)
-        room = replace(ORDER.room, flows=described.headers.flows)
+        described = Described.of(PACKETS[name], frame_size)
+        expected = replace(EXPECTED, frame_size=frame_size, headers=described.headers)
+        room = replace(ORDER.room, flows=described.headers.flows, sizes=len(frame_size.sizes))
         order = replace(ORDER, expected=expected, room=room, traffic=described.traffic)
     there = count_request_of(json.loads(json.dumps(to_json(order))))
     assert there == replace(order, traffic=replace(order.traffic, packet=None))
