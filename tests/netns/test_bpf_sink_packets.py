@@ -237,7 +237,7 @@ IMPAIRMENTS = {
 }
 SIZES = {"plain": 64, "ipv6": 96, "vlans": 67, "qinq": 128, "vxlan": 256, "tcp": 1518}
 SIZES |= {"macs": 3500, "pop": 80, "flows": 96}
-# The frames of the second have different lengths in their headers; those of the last are padded where they lose a tag.
+# The headers of the sizes of a mix have different lengths and checksums.
 MIXES = (
     ("plain", IMIX),
     ("ipv6", IMIX_V6),

@@ -59,14 +59,14 @@ CASES = {
         lambda frame: frame[IPv6].src,
     ),
     "vlan": Case(
-        Packet("vlan", layers("Ether", "Dot1Q", "IP", "UDP"), (vary("Dot1Q", "vlan", ListedValues((10, 20, 4094))),)),
+        Packet("vlan", layers("Ether", "Dot1Q", "IP", "UDP"), (vary("Dot1Q.vlan", ListedValues((10, 20, 4094))),)),
         "ether saddr set 02:00:00:00:00:77",
         ("Ether.src",),
         lambda frame: frame.src == "02:00:00:00:00:77",
         lambda frame: str(frame[Dot1Q].vlan),
     ),
     "vxlan": Case(
-        Packet("vxlan", DESCRIBED["vxlan"].layers, (vary("VXLAN", "vni", SteppedValues(5, 1, 11)),)),
+        Packet("vxlan", DESCRIBED["vxlan"].layers, (vary("VXLAN.vni", SteppedValues(5, 1, 11)),)),
         "ip ttl set 63",
         ("IP.ttl", "IP.chksum"),
         lambda frame: frame.ttl == 63,
