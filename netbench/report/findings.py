@@ -7,29 +7,25 @@ baseline is the first UUT of the topology in each setting.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.frame_size import FrameSize
 from netbench.model.limits import OVERLOAD_LOSS_RATIO
-from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.traffic import NAPI_POLICY
 from netbench.model.verdict import Verdict
 from netbench.model.virtualisation import Setting
 from netbench.report.caveats import caveats, no_result
+from netbench.report.cost_findings import neighbour_findings, packet_findings
+from netbench.report.finding import MOST_NAMED, Finding, comparable_conditions, repetitions_text, shortened
 from netbench.report.formats import (
     at_least,
     capitalised,
-    cost,
     count,
     enumerated,
-    excluded,
     frames,
-    limit_excluded,
     mbps,
     mbps_interval,
-    not_measurable,
     rough_percent,
     sentence,
     times_base,
@@ -37,52 +33,12 @@ from netbench.report.formats import (
 from netbench.report.styles import label
 from netbench.report.tables.searches import bounds_text, remark
 from netbench.statistics.groups import Group, best_groups, group_trials, grouped
-from netbench.statistics.interference import CountedLoads, RelativeMaximum, compared, counted_loads, relative_maxima
-from netbench.statistics.intervals import Interval, RatioOfMeans
+from netbench.statistics.interference import CountedLoads, compared, counted_loads
+from netbench.statistics.intervals import Interval
 from netbench.statistics.limits import contradictory_maxima, maximum_of, with_limits, would_not_take_more
 from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
-from netbench.statistics.packet_cost import PacketCost, packet_costs
 
-_MOST_NAMED = 4  # UUTs in a sentence
 _WORTH_NAMING = 0.1  # share of all lost frames from which a second place is named
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Sentences with their numbers: the first is the finding, `details` follow; the topic is a word or two.
-
-    `chart` is the id of the section of the report that shows the numbers.
-    """
-
-    topic: str
-    lead: str
-    chart: str
-    details: str = ""
-
-    @property
-    def text(self) -> str:
-        """All sentences."""
-        return f"{self.lead} {self.details}".rstrip()
-
-    def __str__(self) -> str:
-        return f"{self.topic}: {self.text}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Conditions:
-    """The scenario, sources and frame size for which a sentence compares UUTs."""
-
-    scenario: str
-    sources: int
-    frame_size: FrameSize
-
-    def __str__(self) -> str:
-        several = f" from {self.sources} sources" if self.sources > 1 else ""
-        scenario = "no neighbour" if self.scenario == DEDICATED else self.scenario
-        return f"{self.frame_size.frames_text}{several}, {scenario}"
-
-    def include(self, group: Group) -> bool:
-        return (group.scenario, group.sources, group.frame_size) == (self.scenario, self.sources, self.frame_size)
 
 
 def findings(results: CampaignResults, groups: Sequence[Group] | None = None) -> tuple[Finding, ...]:
@@ -95,8 +51,8 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
         return (Finding("Result", no_result(results), "verdicts"),)
     known = [
         *(_highest_loads(results) if results.searches else _throughput(results, groups)),
-        *_packets(results, groups),
-        *_neighbours(results, groups),
+        *packet_findings(results, groups),
+        *neighbour_findings(results, groups),
         *(() if results.searches else _loss(results, groups)),
     ]
     # Caveats come before the other findings, so that the first screen shows them.
@@ -117,7 +73,7 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
 def _throughput(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
     """The highest throughput of each UUT at the smallest frames, without neighbours."""
     best = best_groups(groups)
-    conditions = _conditions(best)
+    conditions = comparable_conditions(best)
     if conditions is None:
         if any(group.valid for group in groups):
             yield Finding("Throughput", sentence("findings.no_maximum"), "maximum")
@@ -127,7 +83,7 @@ def _throughput(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     parts = [_of_setting(uuts, group_of, counted, results, is_alone=len(settings) == 1) for uuts in settings]
     (lead, first), *others = parts
     details = [*([first] if first else []), *(f"{lead} {more}".strip() for lead, more in others)]
-    details.append(sentence("findings.conditions", conditions=f"{conditions}, {_repetitions(group_of.values())}"))
+    details.append(sentence("findings.conditions", conditions=f"{conditions}, {repetitions_text(group_of.values())}"))
     yield Finding("Throughput", lead, "maximum", " ".join(details))
 
 
@@ -159,29 +115,22 @@ def _of_setting(
     if base is None or not others:
         lead = sentence("findings.only", uut=name(top.uut), amount=_amount(top))
         no_baseline = sentence("findings.no_baseline", baseline=name(baseline)) if base is None else ""
-        more = "; ".join(list(texts.values())[:_MOST_NAMED])
+        more = "; ".join(list(texts.values())[:MOST_NAMED])
         return lead, f"{more}. {no_baseline}" if more else no_baseline
     of = "" if is_alone else f" among the {len(others) + 1} comparable UUTs"
     tied = [group for group in (top, *others) if top.is_lower_bound and group.is_lower_bound and group.load == top.load]
     if len(tied) > 1 and any(group is base for group in tied):
         amounts = "; ".join(f"{name(group.uut)} {_most_of(group)}" for group in tied)
         kinds = dict.fromkeys(group.limited_by.kind.value for group in tied if group.limited_by)
-        lead = sentence("findings.tied", uuts=enumerated([name(group.uut) for group in tied[:_MOST_NAMED]]), of=of)
+        lead = sentence("findings.tied", uuts=enumerated([name(group.uut) for group in tied[:MOST_NAMED]]), of=of)
         details = [sentence("findings.tied_details", amounts=amounts, limits=enumerated(list(kinds)))]
     else:
         tied, details = [top], []
         lead = sentence("findings.most", uut=name(top.uut), of=of, amount=_amount(top), relative=relative(top))
     rest = [text for uut, text in texts.items() if uut not in {group.uut for group in tied}]
     if rest:
-        details.append(f"{'; '.join(_shortened(rest, 'more_uuts', _MOST_NAMED - 1))}.")
+        details.append(f"{'; '.join(shortened(rest, 'more_uuts', MOST_NAMED - 1))}.")
     return lead, " ".join(details)
-
-
-def _shortened(texts: Sequence[str], key: str, kept: int = _MOST_NAMED) -> Sequence[str]:
-    """The texts; of too many the first ones, and the number of the others."""
-    if len(texts) <= _MOST_NAMED:
-        return texts
-    return [*texts[:kept], sentence(f"findings.{key}", number=f"{len(texts) - kept:,}")]
 
 
 def _amount(group: Group) -> str:
@@ -199,24 +148,9 @@ def _most_of(group: Group) -> str:
     return at_least(text, group.is_lower_bound)
 
 
-def _repetitions(groups: Iterable[Group]) -> str:
-    """`n = 3`, or `n = 2 … 3`; with the number of boots: `n = 9 on 3 boots`."""
-    intervals = [interval for group in groups if (interval := group.maximum_fps)]
-    text = f"n = {_range(interval.n for interval in intervals)}"
-    boots = [interval.boots for interval in intervals if interval.boots]
-    if 1 in boots:
-        return f"{text}, one boot: variation between boots unknown"
-    return f"{text} on {_range(boots)} boots" if boots else text
-
-
-def _range(numbers: Iterable[int]) -> str:
-    known = sorted(set(numbers)) or [0]
-    return f"{known[0]}" + (f" … {known[-1]}" if len(known) > 1 else "")
-
-
 def _loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
     """The loads between which loss begins for each UUT, or the most that its link accepts."""
-    conditions = _conditions(best_groups(groups))
+    conditions = comparable_conditions(best_groups(groups))
     if conditions is None:
         return
     onsets: list[tuple[float, str]] = []
@@ -243,7 +177,7 @@ def _loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
     parts = []
     if onsets:
         texts = [text for _, text in sorted(onsets, key=lambda onset: -onset[0])]  # highest load first
-        parts.append(sentence("findings.onset", limit=limit, onsets="; ".join(_shortened(texts, "more_onsets"))))
+        parts.append(sentence("findings.onset", limit=limit, onsets="; ".join(shortened(texts, "more_onsets"))))
     if never:
         most = mbps(max(never.values()))
         parts.append(sentence("findings.no_onset", limit=limit, uuts=enumerated(list(never)), most=most))
@@ -251,7 +185,7 @@ def _loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
         parts.append(sentence("findings.backpressure", loads="; ".join(backpressure)))
     if parts:
         lead, *details = parts
-        about = sentence("findings.conditions", conditions=f"{conditions}, {_repetitions(judged)}")
+        about = sentence("findings.conditions", conditions=f"{conditions}, {repetitions_text(judged)}")
         yield Finding("Loss", lead, "loss", " ".join((*details, about)))
 
 
@@ -294,139 +228,8 @@ def _places(results: CampaignResults) -> Iterator[Finding]:
         more="".join(f", {rough_percent(number / total)} at {place.name}" for place, number in more),
         trials=trials,
     )
-    details = sentence("findings.places_elsewhere", shares="; ".join(elsewhere[:_MOST_NAMED])) if elsewhere else ""
+    details = sentence("findings.places_elsewhere", shares="; ".join(elsewhere[:MOST_NAMED])) if elsewhere else ""
     yield Finding("Place of loss", lead, "places", details)
-
-
-def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
-    """The cost of the costliest neighbour for the highest throughput of each UUT, in topology order."""
-    maxima = relative_maxima(groups)
-    costly = [
-        (ratio, maximum)
-        for maximum in maxima
-        if maximum.ratio.significant and (ratio := maximum.ratio.ratio) is not None and ratio < 1
-    ]
-    if costly:
-        _, worst = min(costly, key=lambda pair: pair[0])
-        alike = [
-            maximum
-            for maximum in maxima
-            if maximum is worst or (_alike(maximum) == _alike(worst) and maximum.victim.uut != worst.victim.uut)
-        ]
-        several = len({maximum.scenario for maximum in maxima}) > 1
-        lead, details = _costs(results, worst, alike, several=several)
-        repetitions = _repetitions(group for maximum in alike for group in (maximum.best, maximum.base))
-        conditions = f"{worst.victim.frame_size.frames_text}, {repetitions}"
-        about = sentence("findings.conditions", conditions=conditions)
-        yield Finding("Neighbours", lead, "isolation", " ".join((*details, about)))
-    elif maxima:
-        texts = []
-        by_uut = grouped(maxima, lambda maximum: label(maximum.victim.uut, results.emulated))
-        for uut, of_uut in list(by_uut.items())[:_MOST_NAMED]:
-            by_scenario = grouped(of_uut, lambda maximum: maximum.scenario)
-            ratios = {scenario: [maximum.ratio for maximum in same] for scenario, same in by_scenario.items()}
-            texts.append(f"{uut}: {excluded(ratios)}")
-        is_known = not all(not_measurable(maximum.ratio) for maximum in maxima)
-        lead = sentence("findings.no_cost" if is_known else "findings.cost_unknown")
-        yield Finding("Neighbours", lead, "isolation", f"{'; '.join(texts)}.")
-
-
-def _costs(
-    results: CampaignResults, worst: RelativeMaximum, alike: Sequence[RelativeMaximum], *, several: bool
-) -> tuple[str, list[str]]:
-    """`cpu-heavy cuts the peak throughput of bridge by 51 % (43 … 58 %).`, and sentences about other UUTs.
-
-    Each UUT is classified by its interval, because no run can rank two similar costs.
-    """
-    order = list(dict.fromkeys((*results.uuts, *(maximum.victim.uut for maximum in alike))))
-    cuts, gains, same, unclear = list[str](), list[str](), list[str](), list[str]()
-    for maximum in sorted(alike, key=lambda maximum: order.index(maximum.victim.uut)):
-        uut, ratio = label(maximum.victim.uut, results.emulated), maximum.ratio
-        if why := not_measurable(ratio):
-            unclear.append(f"{uut} {why}")
-        elif ratio.significant and (ratio.ratio or 0.0) < 1:
-            cuts.append(f"of {uut} by {cost(ratio)}")
-        elif ratio.significant:
-            gains.append(f"{uut} {times_base(ratio, worst.baseline)}")
-        else:
-            same.append(f"{uut} (changes above {limit_excluded([ratio])} % are excluded)")
-    lead = sentence(
-        "findings.costs_most" if several else "findings.costs",
-        scenario=worst.scenario,
-        cuts=enumerated(_shortened(cuts, "more_cuts")),
-        alone="" if worst.baseline == DEDICATED else f" compared with {worst.baseline}",
-    )
-    details = [sentence("findings.no_change", uuts=enumerated(same[:_MOST_NAMED]))] if same else []
-    details += [f"{'; '.join(texts[:_MOST_NAMED])}." for texts in (gains, unclear) if texts]
-    return lead, details
-
-
-def _packets(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
-    """The cost of each packet relative to plain frames, the costliest first, at the smallest frames."""
-    costs = packet_costs(groups)
-    conditions = _conditions([packet_cost.plain for packet_cost in costs])
-    if conditions is None:
-        return
-    shown = [packet_cost for packet_cost in costs if conditions.include(packet_cost.plain)]
-    cuts = sorted(
-        (packet_cost for packet_cost in shown if _is_cut(packet_cost.frames)),
-        key=lambda packet_cost: packet_cost.frames.ratio or 0.0,
-    )
-    texts = [
-        (packet, enumerated(_shortened([_cut_text(results, packet_cost) for packet_cost in same], "more_cuts")))
-        for packet, same in grouped(cuts, _packet_of).items()
-    ]
-    details = [f"{packet}: {text}." for packet, text in texts[1:_MOST_NAMED]]
-    by_uut = grouped(
-        (packet_cost for packet_cost in shown if packet_cost not in cuts),
-        lambda packet_cost: label(packet_cost.best.uut, results.emulated),
-    )
-    details += [f"{uut}: {_other_costs(same)}." for uut, same in list(by_uut.items())[:_MOST_NAMED]]
-    if texts:
-        (packet, text), *_ = texts
-        several = len(dict.fromkeys(map(_packet_of, shown))) > 1
-        lead = sentence("findings.packet_costs_most" if several else "findings.packet_costs", packet=packet, cuts=text)
-    else:
-        is_known = not all(not_measurable(packet_cost.frames) for packet_cost in shown)
-        lead = sentence("findings.no_packet_cost" if is_known else "findings.packet_cost_unknown")
-    repetitions = _repetitions(group for packet_cost in shown for group in (packet_cost.best, packet_cost.plain))
-    details.append(sentence("findings.conditions", conditions=f"{conditions}, {repetitions}"))
-    yield Finding("Packets", lead, "packet-cost", " ".join(details))
-
-
-def _packet_of(packet_cost: PacketCost) -> str:
-    return packet_cost.best.frame_size.packet
-
-
-def _is_cut(ratio: RatioOfMeans) -> bool:
-    return bool(not not_measurable(ratio) and ratio.significant and (ratio.ratio or 0.0) < 1)
-
-
-def _cut_text(results: CampaignResults, packet_cost: PacketCost) -> str:
-    return f"of {label(packet_cost.best.uut, results.emulated)} by {cost(packet_cost.frames)}"
-
-
-def _other_costs(costs: Iterable[PacketCost]) -> str:
-    """`no significant change with ipv6, vlan (changes above 4 % are excluded), gre too noisy to tell (±60 %)`."""
-    same, texts = list[PacketCost](), list[str]()
-    unclear: dict[str, list[str]] = {}
-    for packet_cost in costs:
-        if why := not_measurable(packet_cost.frames):
-            unclear.setdefault(why, []).append(_packet_of(packet_cost))
-        elif packet_cost.frames.significant:
-            texts.append(f"{_packet_of(packet_cost)} {times_base(packet_cost.frames, 'plain frames')}")
-        else:
-            same.append(packet_cost)
-    if same:
-        limit = limit_excluded(packet_cost.frames for packet_cost in same)
-        known = "" if limit is None else f" (changes above {limit} % are excluded)"
-        texts.insert(0, f"no significant change with {', '.join(map(_packet_of, same))}{known}")
-    return "; ".join((*texts, *(f"{', '.join(names)} {why}" for why, names in unclear.items())))
-
-
-def _alike(maximum: RelativeMaximum) -> tuple[str, int, FrameSize]:
-    """Return the key by which maxima are grouped into one sentence."""
-    return maximum.scenario, maximum.victim.sources, maximum.victim.frame_size
 
 
 def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
@@ -435,7 +238,7 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         search for search in results.searches if search.lower_fps is not None and search.state is not SearchState.FAILED
     ]
     if not known:
-        failed = results.searches[:_MOST_NAMED]
+        failed = results.searches[:MOST_NAMED]
         whys = [f"{label(search.uut, results.emulated)}, {search.goal}: {remark(search)}" for search in failed]
         yield Finding("Highest load", sentence("findings.no_search"), "searches", f"{'; '.join(whys)}.")
         return
@@ -501,19 +304,9 @@ def _contradictions(results: CampaignResults, groups: Sequence[Group]) -> Iterat
         if (maximum := maximum_of(search)) is not None
     }
     if contradictions := contradictory_maxima(groups, calibrated):
-        text = "; ".join(contradiction.text for contradiction in contradictions[:_MOST_NAMED])
+        text = "; ".join(contradiction.text for contradiction in contradictions[:MOST_NAMED])
         lead = sentence("findings.contradictions", contradictions=capitalised(text))
         yield Finding("Contradictions", lead, "maximum")
-
-
-def _conditions(best: Sequence[Group]) -> _Conditions | None:
-    """The least disturbed scenario, the fewest sources, the smallest frames."""
-    scenarios = list(dict.fromkeys(group.scenario for group in best))
-    scenario = next((name for name in (DEDICATED, SHARED_IDLE, *scenarios) if name in scenarios), None)
-    if scenario is None:
-        return None
-    alike = ((group.sources, group.frame_size) for group in best if group.scenario == scenario)
-    return _Conditions(scenario, *min(alike))
 
 
 def _by_setting(results: CampaignResults, known: Collection[str]) -> list[list[str]]:
@@ -523,7 +316,7 @@ def _by_setting(results: CampaignResults, known: Collection[str]) -> list[list[s
 
 
 def _names(results: CampaignResults, uuts: Iterable[str]) -> str:
-    return enumerated([label(uut, results.emulated) for uut in uuts][:_MOST_NAMED])
+    return enumerated([label(uut, results.emulated) for uut in uuts][:MOST_NAMED])
 
 
 def _height(group: Group) -> float:

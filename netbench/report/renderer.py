@@ -14,7 +14,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Te
 from markupsafe import Markup, escape
 
 from netbench.report.blocks import Section
-from netbench.report.findings import Finding
+from netbench.report.finding import Finding
 from netbench.report.formats import sentence
 from netbench.report.styles import css, light
 
