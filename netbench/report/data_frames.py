@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from netbench.errors import MissingError
 from netbench.report.summary_json import campaign_summary
 from netbench.results.directory import ResultDirectory
-from netbench.results.export_columns import GROUP_COLUMNS, STREAM_COLUMNS, ExportColumn, group_rows
+from netbench.results.export_columns import GROUP_COLUMNS, STREAM_COLUMNS, ExportColumn
 from netbench.results.export_files import trial_rows
+from netbench.results.export_rows import group_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -15,15 +15,8 @@ from pydantic_core import to_json
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.results.atomic import file_written_atomically
-from netbench.results.export_columns import (
-    GROUP_COLUMNS,
-    STREAM_COLUMNS,
-    ExportColumn,
-    Row,
-    group_rows,
-    stream_rows,
-    warm_up_rows,
-)
+from netbench.results.export_columns import GROUP_COLUMNS, STREAM_COLUMNS, ExportColumn, Row
+from netbench.results.export_rows import group_rows, stream_rows, warm_up_rows
 from netbench.results.manifest import CEILINGS
 
 Format = Literal["csv", "json", "parquet"]

@@ -15,7 +15,7 @@ from netbench.linux.locks import OtherMeasurement
 from netbench.model.selftest_record import Ceiling, SelftestRecord
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.results.directory import ResultDirectory
-from netbench.results.export_columns import stream_rows
+from netbench.results.export_rows import stream_rows
 from netbench.results.manifest import IDENTITIES
 from netbench.results.selftests import fingerprint
 from netbench.signals import Stopped

@@ -23,7 +23,7 @@ from netbench.model.search import LossAtLoad, Rfc2544Tests, SearchResult, Search
 from netbench.model.traffic import Sent, Traffic, traffic_of
 from netbench.model.units import Load, l1_bits, l2_bits, line_rate_fps
 from netbench.packets.build import build_template
-from netbench.results.export_columns import group_rows, stream_rows
+from netbench.results.export_rows import group_rows, stream_rows
 from netbench.sinks.measuring_window import received_of
 from netbench.statistics.groups import group_trials
 from tests.unit.capture_files import START_NS, pcap, stream_frame

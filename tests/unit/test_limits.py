@@ -11,7 +11,7 @@ from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.scenario import DEDICATED
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.tables.results import maximum_text
-from netbench.results.export_columns import group_rows
+from netbench.results.export_rows import group_rows
 from netbench.statistics.compared_cells import Campaign
 from netbench.statistics.comparison import compare
 from netbench.statistics.groups import best_groups, group_trials

@@ -19,7 +19,7 @@ from netbench.model.search import SearchState
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
-from netbench.results.export_columns import stream_rows
+from netbench.results.export_rows import stream_rows
 from netbench.search.search_options import MaximaOptions
 from netbench.statistics.compared_cells import Campaign
 from netbench.statistics.comparison import compare

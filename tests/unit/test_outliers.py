@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.results.export_columns import group_rows, stream_rows
+from netbench.results.export_rows import group_rows, stream_rows
 from netbench.statistics.drift import limit_of, modified_z_scores, outlier_marks, outliers_of, outlying
 from netbench.statistics.groups import group_trials
 from tests.unit.results_factory import campaign, stream_counts, trial

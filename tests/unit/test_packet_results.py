@@ -17,8 +17,8 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.trial import GuestTask, TrialFrames
 from netbench.model.units import Load
 from netbench.model.verdict import Verdict
-from netbench.results.export_columns import group_rows, stream_rows
 from netbench.results.export_files import export
+from netbench.results.export_rows import group_rows, stream_rows
 from netbench.trial.conservation import imbalances
 from netbench.trial.setup import guests_of
 from netbench.trial.verdict_rules import judge

@@ -18,7 +18,7 @@ from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import WarningKind
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
-from netbench.results.export_columns import stream_rows
+from netbench.results.export_rows import stream_rows
 from netbench.results.manifest import CEILINGS
 from netbench.trial.source_calibration import calibrate_sources, can_calibrate, fault_of
 from tests.unit.fake_campaign import FakeCampaign

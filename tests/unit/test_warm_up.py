@@ -12,8 +12,8 @@ from netbench.errors import TestbedError, UsageError
 from netbench.model.units import Load
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.plan.warm_up import MOST, expected_number, is_enough, warm_up_trial
-from netbench.results.export_columns import stream_rows, warm_up_rows
 from netbench.results.export_files import export
+from netbench.results.export_rows import stream_rows, warm_up_rows
 from netbench.results.store import Store
 from netbench.statistics.groups import group_trials
 from tests.unit.fake_campaign import FakeCampaign
