@@ -22,7 +22,7 @@ from netbench.model.frame_template import (
     FieldPlace,
     FrameTemplate,
 )
-from netbench.model.packet_counts import ChangedField, PacketCounts
+from netbench.model.packet_counts import OTHER_HEADERS, ChangedField, PacketCounts
 from netbench.packets.flow_values import flow_bytes
 from netbench.sinks.bpf_sizes import HEADER_WORDS, SizeMaps
 
@@ -30,7 +30,6 @@ _WORD_BYTES, _FIELD_WORDS = 8, 3
 _MOST_BYTES = _WORD_BYTES * HEADER_WORDS
 _MOST_PLACES, _MOST_FIELDS = 9, 192
 _FLOW_WORD_BYTES, _CHECKSUM_BYTES, _TAG_BYTES = 4, 2, 4
-_OTHER_HEADERS = "headers"  # the name that PacketCounts defines
 
 _FIELD = np.dtype([("word", "u4"), ("is_last", "u4"), ("masks", "u8", _FIELD_WORDS)])
 _HEADERS = np.dtype(
@@ -99,7 +98,7 @@ class HeaderMaps:
         """Return the counts of the frames, of which these `numbers` were sent, and `arrived` ones were received."""
         changed: Any = self._changed
         assert changed is not None, "end() comes first"
-        by_field = {_OTHER_HEADERS: int(changed["other_headers"])}
+        by_field = {OTHER_HEADERS: int(changed["other_headers"])}
         for place, frames in zip(headers.compared, changed["fields"].tolist(), strict=False):
             by_field[place.name] = frames
         losses = flow_losses(arrived, numbers, headers)
