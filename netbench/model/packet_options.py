@@ -80,6 +80,11 @@ class HeaderOptions(BaseModel):
                 raise KeyedError(option, f"it is for terminate or originate: {named}")
         return self
 
+    @property
+    def reversed(self) -> Self:
+        """What the same UUT does to packets in the other direction: it removes what it adds, and vice versa."""
+        return self.model_copy(update={"terminate": self.originate, "originate": self.terminate})
+
     def id_of(self, kind: Encapsulation) -> int | None:
         """Return the id of an encapsulation."""
         number: int | None = getattr(self, _ID_OPTIONS[kind])

@@ -4,7 +4,7 @@ It imports next to nothing, because other hosts load it too.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from netbench.errors import UsageError
@@ -109,6 +109,24 @@ class StreamPath:
             return self.packet
         return packet.mirrored if self.reverse_of else packet
 
+    @property
+    def forth(self) -> "StreamPath":
+        """The path of the stream that the NICs are named after, without that stream's own packet."""
+        if not self.reverse_of:
+            return replace(self, packet=None)
+        name, number = self.reverse_of
+        return replace(
+            self,
+            name=name,
+            number=number,
+            source=self.sink,
+            ingress=self.egress,
+            egress=self.ingress,
+            sink=self.source,
+            reverse_of=None,
+            packet=None,
+        )
+
     def role_forth(self, role: str) -> str:
         """Return the role that the NIC of a role has for the stream that the NICs are named after."""
         return TURNED_ROUND[role] if self.reverse_of else role
@@ -198,8 +216,9 @@ def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
 
 
 def each_nic_once(paths: Iterable[StreamPath]) -> list[StreamPath]:
-    """Return the paths whose NICs are not those of an earlier path: all but ways back."""
+    """Return one path for each pair of NICs: that of the stream that they are named after, if it is among them."""
     first_paths: dict[StreamId, StreamPath] = {}
     for path in paths:
-        first_paths.setdefault(path.nics_of, path)
+        if path.nics_of not in first_paths or not path.reverse_of:
+            first_paths[path.nics_of] = path
     return list(first_paths.values())

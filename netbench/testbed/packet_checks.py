@@ -36,29 +36,48 @@ def refuse_packets(profile: Profile, paths: Sequence[StreamPath], sizes: Mapping
         _refuse_varying(sent)
 
 
-def too_long_frames(profile: Profile, uut: UnitUnderTest, paths: Sequence[StreamPath]) -> dict[str, str]:
-    """Return why links cannot carry frames that a UUT makes longer, by size and packet (`1518 vxlan`).
+def unsuitable_frames(profile: Profile, uut: UnitUnderTest, paths: Sequence[StreamPath]) -> dict[str, str]:
+    """Return why streams cannot send frames through a UUT, by size and packet (`1518 vxlan`).
 
-    Linux sends frames with a VLAN tag that are 4 bytes longer than the MTU permits. UsageError for frames of a stream's
-    own packet.
+    Links may be unable to carry what the UUT makes longer: Linux sends frames with a VLAN tag that are 4 bytes longer
+    than the MTU permits. And reverse streams may send more headers than the frames have room for. UsageError for frames
+    of a stream's own packet.
     """
     reasons = {}
     for path in paths:
-        most = largest_frame(path.mtu)
         sizes = profile.frame_sizes if path.packet else profile.all_frame_sizes
         for size in sizes:
             packet = path.packet or profile.packets.get(size.packet)
-            added = uut.added_bytes(packet, path) if packet else 0
-            if added <= _TAG_BYTES or size.largest_bytes + added <= most:
+            if packet is None or str(size) in reasons:
                 continue
-            reason = (
-                f"it makes its frames {added} bytes longer, and the links of stream {path.name} take at most {most} "
-                f"bytes (MTU {path.mtu}): give them a larger `mtu`, or send frames of at most {most - added} bytes"
-            )
-            if path.packet:
-                raise UsageError(f"stream {path.name}: frames of {size.largest_bytes} bytes: {reason}")
-            reasons[str(size)] = reason
+            reason = _unsuitable_reason(uut, path, uut.sent_packet(packet, path), size)
+            if reason and path.packet:
+                raise UsageError(f"stream {path.name}: frames of {size} bytes: {reason}")
+            if reason:
+                reasons[str(size)] = reason
     return reasons
+
+
+def _unsuitable_reason(uut: UnitUnderTest, path: StreamPath, sent: Packet, size: FrameSize) -> str:
+    """Return why a stream cannot send a packet through a UUT in frames of this size; empty if it can."""
+    added, most = uut.added_bytes(sent, path), largest_frame(path.mtu)
+    if added > _TAG_BYTES and size.largest_bytes + added > most:
+        return (
+            f"it makes its frames {added} bytes longer, and the links of stream {path.name} take at most {most} "
+            f"bytes (MTU {path.mtu}): give them a larger `mtu`, or send frames of at most {most - added} bytes"
+        )
+    if not path.reverse_of or path.packet:
+        return ""  # checked for all UUTs
+    try:
+        least = smallest_frame(sent)
+    except UsageError as error:
+        return f"reverse stream {path.name} sends {sent.headers}: {error}"
+    if size.sizes[0] >= least:
+        return ""
+    return (
+        f"reverse stream {path.name} sends {sent.headers}, whose smallest frames have {least} bytes: set frame_sizes "
+        f"to {least} or more, or leave the reverse stream out"
+    )
 
 
 def _sent_packets(

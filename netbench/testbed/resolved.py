@@ -19,7 +19,7 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
-from netbench.testbed.packet_checks import refuse_packets, too_long_frames
+from netbench.testbed.packet_checks import refuse_packets, unsuitable_frames
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
@@ -148,9 +148,9 @@ def resolve(
     unsupported = unsupported_packets(profile, guests)
     for uut, beside in guests.items():
         made, paths = beside[VICTIM].make(), beside[VICTIM].assignment.paths
-        if too_long := too_long_frames(profile, made, paths):
-            unsupported[uut] = too_long | unsupported.get(uut, {})
-    _refuse_too_long(profile, unsupported, guests)
+        if unsuitable := unsuitable_frames(profile, made, paths):
+            unsupported[uut] = unsuitable | unsupported.get(uut, {})
+    _refuse_unsuitable(profile, unsupported, guests)
     return Resolved(topology, profile, guests, activities, unsupported=unsupported)
 
 
@@ -177,13 +177,13 @@ def unsupported_packets(profile: Profile, guests: Mapping[str, Guests]) -> dict[
     return reasons
 
 
-def _refuse_too_long(profile: Profile, reasons: Mapping[str, Mapping[str, str]], uuts: Collection[str]) -> None:
-    """UsageError for frames of a size and packet that no UUT can forward, of which one makes them too long."""
-    for size in (size for size in profile.all_frame_sizes if size.packet):
-        refusing = [uut for uut in uuts if {str(size), size.packet} & reasons.get(uut, {}).keys()]
-        too_long = [f"UUT {uut}: {reasons[uut][str(size)]}" for uut in refusing if str(size) in reasons[uut]]
-        if too_long and len(refusing) == len(uuts):
-            raise UsageError(f"profile {profile.name}: frames {size}: no UUT can forward them: {'; '.join(too_long)}")
+def _refuse_unsuitable(profile: Profile, reasons: Mapping[str, Mapping[str, str]], uuts: Collection[str]) -> None:
+    """UsageError for frames of a size and packet that no UUT can forward, for one of them because of their size."""
+    for size in map(str, profile.all_frame_sizes):
+        refusing = [uut for uut in uuts if {size, size.partition(" ")[2]} & reasons.get(uut, {}).keys()]
+        unsuitable = [f"UUT {uut}: {reasons[uut][size]}" for uut in refusing if size in reasons[uut]]
+        if unsuitable and len(refusing) == len(uuts):
+            raise UsageError(f"profile {profile.name}: frames {size}: no UUT can forward them: {'; '.join(unsuitable)}")
 
 
 def _refuse_half(profile: Profile) -> None:

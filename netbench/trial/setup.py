@@ -148,5 +148,11 @@ def _traffic(
         first_fps=task.first_fps,
         first_s=task.first_s,
         catch_up=catch_up,
-        packet=setup.packet_of(path, frames.size),
+        packet=_packet(setup, path, active, frames.size),
     )
+
+
+def _packet(setup: TrialSetup, path: StreamPath, active: ActiveGuest, size: FrameSize) -> Packet | None:
+    """Return the packet that a stream sends through a UUT with frames of this size; None is the plain one."""
+    packet = setup.packets[size.packet] if size.packet else path.packet
+    return None if packet is None else active.uut.sent_packet(packet, path)

@@ -185,10 +185,15 @@ class UnitUnderTest:
     @property
     def probe_limit_s(self) -> float | None:
         """The time that probes may take to arrive behind it; None where no plain frame arrives."""
-        return None if self.unsupported_reason(PLAIN, ()) else PROBE_LIMIT_S
+        paths = self._site.paths if self._site else ()
+        return None if self.unsupported_reason(PLAIN, paths) else PROBE_LIMIT_S
+
+    def sent_packet(self, packet: Packet, path: StreamPath) -> Packet:
+        """Return the packet that a stream sends to this UUT in trials with `packet`."""
+        return path.packet_of(packet) or packet
 
     def added_bytes(self, packet: Packet, path: StreamPath) -> int:
-        """Return by how many bytes this UUT makes frames of a packet longer; negative: shorter."""
+        """Return by how many bytes this UUT makes frames of a packet, as it is sent, longer; negative: shorter."""
         return 0
 
     def plan(self, assignment: Assignment) -> UutPlan:

@@ -17,6 +17,7 @@ from netbench.model.points import PointKind
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut import reception_probe
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.directions import sent_packet
 from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest
 from netbench.uut.guest_links import (
     GuestLink,
@@ -105,6 +106,9 @@ class Guest(UnitUnderTest):
         how = self._vmm.options.forward
         return unsupported_reason(packet, paths, how, self._handling((packet,)), all_ours=True)
 
+    def sent_packet(self, packet: Packet, path: StreamPath) -> Packet:
+        return sent_packet(packet, path, self._vmm.options)
+
     def added_bytes(self, packet: Packet, path: StreamPath) -> int:
         return added_bytes(packet, path, self._handling((packet,)))
 
@@ -126,7 +130,11 @@ class Guest(UnitUnderTest):
             needs=vmm.needs()
             | attachment.needs
             | (set() if vmm.elsewhere or attachment.on_nic else {"bridge", "bridge-nf"})
-            | (set() if vmm.own_kernel else packet_needs(self._handling(assignment.packets), vmm.options.forward)),
+            | (
+                set()
+                if vmm.own_kernel
+                else packet_needs(self._handling(assignment.packets), vmm.options.forward, paths)
+            ),
             load_needs=vmm.load_needs(),
             pace=vmm.pace_of(paths),
             own_kernel=vmm.own_kernel,
@@ -242,8 +250,11 @@ class Guest(UnitUnderTest):
 
     def _towards(self, paths: Sequence[StreamPath]) -> dict[str, str]:
         """Return the MAC address that each stream's frames are sent to: the sink's, or with routing the guest's."""
-        routes = self._vmm.options.forward in ROUTING or self._handling(()).ends_tunnels
-        return {path.name: guest_mac(path, "ingress") if routes else path.sink.mac for path in paths}
+        routes, handling = self._vmm.options.forward in ROUTING, self._handling(())
+        return {
+            path.name: guest_mac(path, "ingress") if routes or handling.ends_tunnels(path) else path.sink.mac
+            for path in paths
+        }
 
     def _changes_inside(
         self, paths: Sequence[StreamPath], nics: Mapping[str, GuestNics], packets: tuple[Packet, ...]

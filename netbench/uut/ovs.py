@@ -37,6 +37,7 @@ from netbench.uut.base import (
     UnitUnderTest,
     UutPlan,
 )
+from netbench.uut.directions import sent_packet
 from netbench.uut.forwarding import await_forwarding, take_all
 from netbench.uut.ovs_bridges import (
     OvsPacketOptions,
@@ -138,8 +139,11 @@ class Ovs(UnitUnderTest):
             return "IP.dst: the tunnel has one address, so the outer destination must not vary"
         return ""
 
+    def sent_packet(self, packet: Packet, path: StreamPath) -> Packet:
+        return sent_packet(packet, path, self._handling.options)
+
     def added_bytes(self, packet: Packet, path: StreamPath) -> int:
-        return added_bytes(packet, path, self._handling)
+        return added_bytes(packet, path, PacketHandling(self._handling.options, (packet,)))
 
     def plan(self, assignment: Assignment) -> UutPlan:
         return UutPlan(
@@ -182,7 +186,7 @@ class Ovs(UnitUnderTest):
         version = run_checked(site.host, [_DAEMON, "--version"]).splitlines()[0].split()[-1]
         return Ready(
             next_hop_macs={
-                path.name: inside_nics(path)[0].mac if self._handling.ends_tunnels else path.sink.mac
+                path.name: inside_nics(path)[0].mac if self._handling.ends_tunnels(path) else path.sink.mac
                 for path in site.paths
             },
             quiet_time_s=_QUIET_TIME_S,
@@ -205,7 +209,7 @@ class Ovs(UnitUnderTest):
         """Return the change of headers on the way to the sink by stream."""
         if self._options.retag:
             return {path.name: partial(retagged, tags=self._options.retag) for path in paths}
-        return at_sink(paths, "bridge", self._handling)
+        return at_sink(paths, "bridge", PacketHandling(self._handling.options, self.site.assignment.packets))
 
     def read(self) -> Reading:
         """Return frames lost to full sockets of the datapath, and CPU time; TestbedError when a process has ended."""
@@ -279,10 +283,10 @@ class Ovs(UnitUnderTest):
 
     def _neighbours(self, own: Assignment) -> list[OvsCommand]:
         """Return the commands that set the neighbours of tunnels, which would otherwise be found by ARP."""
-        control, sinks = f"{_directory(own)}/{_DAEMON}.ctl", {path.name: path.sink.mac for path in own.paths}
+        control = f"{_directory(own)}/{_DAEMON}.ctl"
         return [
-            OvsCommand(("ovs-appctl", "-t", control, "tnl/neigh/set", tunnel.bridge, tunnel.remote, sinks[stream]))
-            for stream, tunnels in self._tunnels(own).items()
+            OvsCommand(("ovs-appctl", "-t", control, "tnl/neigh/set", tunnel.bridge, tunnel.remote, tunnel.remote_mac))
+            for tunnels in self._tunnels(own).values()
             for tunnel in tunnels.values()
             if tunnel.remote
         ]

@@ -7,17 +7,19 @@ Tunneling in Open vSwitch (Userspace)" of its manual).
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from typing import Self
 
 from pydantic import model_validator
 
 from netbench.errors import KeyedError
-from netbench.linux.changes import AddAddress, AddTap, Change, SetUp
+from netbench.linux.changes import AddAddress, AddTap, Change, SetSysctl, SetUp, of_nic
 from netbench.model.packet import Packet
-from netbench.model.packet_options import Encapsulation, HeaderOptions, VlanId
+from netbench.model.packet_options import Encapsulation, HeaderOptions, PacketOptions, VlanId
 from netbench.model.paths import PREFIX, Nic, StreamPath, inside_nics
 from netbench.model.traffic import PREFIX_LENGTH
-from netbench.uut.packet_interfaces import outer_destination
+from netbench.uut.directions import check_ends, egress_ends, ingress_ends
+from netbench.uut.packet_headers import TunnelEnds
 
 INGRESS, EGRESS = 1, 2  # OpenFlow ports of every bridge that joins them
 _PRESENT = 0x1000  # OFPVID_PRESENT: a packet with this bit in vlan_vid has a tag (ovs-fields(7))
@@ -47,7 +49,7 @@ class OvsPacketOptions(HeaderOptions):
 class OvsTunnel:
     """A tunnel on one NIC: names of its port and of the bridge with that NIC, its kind and id, and its addresses.
 
-    Without `remote` it accepts packets from any address.
+    `remote_mac` is the MAC address of the other end. Without `remote` it accepts packets from any address.
     """
 
     port: str
@@ -57,6 +59,7 @@ class OvsTunnel:
     id: int | None
     local: str
     remote: str = ""
+    remote_mac: str = ""
 
     @property
     def interface_words(self) -> list[str]:
@@ -67,29 +70,44 @@ class OvsTunnel:
 
 
 def tunnels_of(path: StreamPath, options: OvsPacketOptions, packets: Sequence[Packet]) -> dict[int, OvsTunnel]:
-    """Return the tunnels of a stream by the number of their ports."""
+    """Return the tunnels of a stream by the number of their ports.
+
+    UsageError for packets of which the reverse stream cannot answer all.
+    """
+    header = {name: getattr(options, name) for name in HeaderOptions.model_fields}
+    check_ends((path,), PacketOptions(**header), packets)
     (ingress, egress), name, tunnels = inside_nics(path), path.nics_of.name, dict[int, OvsTunnel]()
 
-    def tunnel(role: str, nic: Nic, kind: Encapsulation, local: str, remote: str = "") -> OvsTunnel:
-        return OvsTunnel(
-            f"{PREFIX}{role}-{name}", f"{PREFIX}b{role}-{name}", nic, kind, options.id_of(kind), local, remote
-        )
+    def tunnel(role: str, nic: Nic, kind: Encapsulation, ends: TunnelEnds, remote_mac: str) -> OvsTunnel:
+        port, bridge = f"{PREFIX}{role}-{name}", f"{PREFIX}b{role}-{name}"
+        return OvsTunnel(port, bridge, nic, kind, options.id_of(kind), ends.local, ends.remote, remote_mac)
 
     if options.terminate and options.terminate != "vlan":
-        local = outer_destination(path, options.terminate, packets)
-        tunnels[INGRESS] = tunnel("t", ingress, options.terminate, local)
+        ends = ingress_ends(path, options.terminate, packets)
+        tunnels[INGRESS] = tunnel("t", ingress, options.terminate, ends, path.source.mac)
     if options.originate and options.originate != "vlan":
-        tunnels[EGRESS] = tunnel("o", egress, options.originate, path.egress_ip, path.dst_ip)
+        tunnels[EGRESS] = tunnel("o", egress, options.originate, egress_ends(path), path.sink.mac)
     return tunnels
 
 
 def tunnel_changes(tunnels: Mapping[int, OvsTunnel]) -> Iterator[Change]:
-    """Yield the changes that make the internal interfaces of tunnels' bridges, with the tunnels' addresses."""
-    for number, tunnel in tunnels.items():
+    """Yield the changes that make the internal interfaces of tunnels' bridges, with the tunnels' addresses.
+
+    The kernel receives the frames of the NIC, too. Their sources are behind another interface, the internal one: the
+    strict filter drops them (ip-sysctl.rst, rp_filter). Otherwise it would answer them with ICMP, and ARP before that.
+    """
+    for tunnel in tunnels.values():
         yield AddTap(tunnel.nic.netns, tunnel.bridge)
-        length = _ONE_ADDRESS if number == INGRESS else PREFIX_LENGTH
+        length = _prefix_length(tunnel.local, tunnel.remote) if tunnel.remote else _ONE_ADDRESS
         yield AddAddress(tunnel.nic.netns, tunnel.bridge, tunnel.local, length)
         yield SetUp(tunnel.nic.netns, tunnel.bridge)
+        yield SetSysctl(tunnel.nic.netns, of_nic(4, tunnel.nic.interface, "rp_filter"), "1")
+
+
+def _prefix_length(local: str, remote: str) -> int:
+    """Return the length of the prefix of a network with both addresses. Open vSwitch routes only inside networks."""
+    different = int(IPv4Address(local)) ^ int(IPv4Address(remote))
+    return min(PREFIX_LENGTH, _ONE_ADDRESS - different.bit_length())
 
 
 def bridge_words(path: StreamPath, datapath: str, tunnels: Mapping[int, OvsTunnel]) -> Iterator[list[str]]:

@@ -1,8 +1,8 @@
 """Headers of packets on their way through a UUT: those it cannot forward, and those that it changes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_network
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from netbench.model.packet import (
     ANY,
@@ -30,15 +30,28 @@ TUNNEL_PORTS = {"vxlan": 4789, "geneve": 6081}  # RFC 7348, section 5; RFC 8926,
 _VXLAN_FLAGS = 0x08  # RFC 7348, section 5
 _USUAL_HOPS = 64  # of scapy, in both fields
 _MOST_LISTED = 4096  # values of a varying field that are tried one by one
-# Networks that NAT translates, in nftables' and in our own words: the network before and after.
-NAT_NETWORKS = {
-    "source": ("198.18.0.0/16", "10.18.0.0/16"),
-    "destination": ("198.19.0.0/16", "10.19.0.0/16"),
-}
 _LINK_LOCAL = 0x0180C2000000  # and up to …0f: IEEE 802.1Q, table 8-1
-NAT_FIELDS = {"source": "src", "destination": "dst"}
 # 1 in these ranges is a loopback address, that of no interface, or one of several (RFC 6890).
 _NOT_FORWARDED = tuple(map(ip_network, ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "::/127", "fe80::/10", "ff00::/8")))
+
+
+class Translation(NamedTuple):
+    """A translation of addresses: the field of the IP header, and its network before and behind the UUT."""
+
+    field: Literal["src", "dst"]
+    before: IPv4Network
+    after: IPv4Network
+
+    @property
+    def reversed(self) -> "Translation":
+        """The translation of the answers."""
+        return Translation("dst" if self.field == "src" else "src", self.after, self.before)
+
+
+TRANSLATIONS = {
+    "source": Translation("src", IPv4Network("198.18.0.0/16"), IPv4Network("10.18.0.0/16")),
+    "destination": Translation("dst", IPv4Network("198.19.0.0/16"), IPv4Network("10.19.0.0/16")),
+}
 
 
 def without_fields(layer: Layer, *names: str) -> Layer:
@@ -103,6 +116,16 @@ def encapsulated_at(layers: Sequence[Layer], kind: Encapsulation) -> int | None:
     return at
 
 
+def terminates(layers: Layers, options: PacketOptions) -> bool:
+    """Return whether headers have the encapsulation that a kernel terminates."""
+    return options.terminate is not None and encapsulated_at(layers, options.terminate) is not None
+
+
+def without_terminated(layers: Layers, options: PacketOptions) -> Layers:
+    """Return the headers inside the encapsulation that a kernel terminates; all of them if they have none."""
+    return decapsulated(layers, options.terminate) if options.terminate and terminates(layers, options) else layers
+
+
 def unroutable_reason(packet: Packet, layers: Layers) -> str:
     """Return why a router cannot forward these headers of a packet, with layer and field; empty if it can.
 
@@ -134,14 +157,15 @@ def unroutable_reason(packet: Packet, layers: Layers) -> str:
     return ""
 
 
-def own_address_reason(packet: Packet, layers: Layers, paths: Sequence[StreamPath]) -> str:
+def own_address_reason(packet: Packet, layers: Layers, paths: Sequence[StreamPath], more: Iterable[str] = ()) -> str:
     """Return which destination of a routed packet is an address of the router itself, and so not forwarded; or empty.
 
-    `layers` are those of the packet from the routed Ethernet header on.
+    `layers` are those of the packet from the routed Ethernet header on. `more` are addresses of the router in addition
+    to those of its NICs.
     """
     header = layers[1].name
     own = {"IP": ("ingress_ip", "egress_ip"), "IPv6": ("ingress_ip6", "egress_ip6")}[header]
-    addresses = {ip_address(getattr(path, name)) for path in paths for name in own}
+    addresses = {ip_address(getattr(path, name)) for path in paths for name in own} | set(map(ip_address, more))
     ref = _ref(packet, len(packet.layers) - len(layers) + 1, "dst")
     for value in values_of_field(packet, ref):
         if (address := _address(header, value)) in addresses:
@@ -194,11 +218,11 @@ def unfiltered_reason(packet: Packet, vlans: Sequence[int]) -> str:
     return f"Dot1Q.vlan: the bridge carries only VLANs {listed}; send Dot1Q(vlan={vlans[0]})"
 
 
-def untranslatable_reason(packet: Packet, layers: Layers, nat: Literal["source", "destination"]) -> str:
+def untranslatable_reason(packet: Packet, layers: Layers, translation: Translation) -> str:
     """Return why NAT cannot translate these headers of a packet, with layer and field; empty if it can."""
     if layers[1].name != "IP":
         return f"{layers[1].name}: the UUT translates addresses of IP (NAT44); send Ether()/IP()/…, or leave nat out"
-    network, field = ip_network(NAT_NETWORKS[nat][0]), NAT_FIELDS[nat]
+    field, network, _ = translation
     for value in values_of_field(packet, _ref(packet, len(packet.layers) - len(layers) + 1, field)):
         address = _address("IP", value)
         if address and address not in network:
@@ -207,8 +231,11 @@ def untranslatable_reason(packet: Packet, layers: Layers, nat: Literal["source",
     return ""
 
 
-def unterminated_reason(packet: Packet, options: PacketOptions) -> str:
-    """Return why the UUT does not remove the encapsulation that it terminates from a packet; empty if it does."""
+def unterminated_reason(packet: Packet, options: PacketOptions, *, any_vni: bool) -> str:
+    """Return why the UUT does not remove the encapsulation that it terminates from a packet; empty if it does.
+
+    `any_vni`: its GENEVE interface accepts any VNI, because it has no other end.
+    """
     kind = options.terminate
     assert kind
     at = encapsulated_at(packet.layers, kind)
@@ -217,7 +244,7 @@ def unterminated_reason(packet: Packet, options: PacketOptions) -> str:
         return f"{LAYER_OF[kind]}: {fault}; send {_terminated_headers(kind, options.id_of(kind))}"
     ref, number = _ref(packet, at, {"vlan": "vlan", "gre": "key"}.get(kind, "vni")), options.id_of(kind)
     default: list[FieldValue | None] = [{"vlan": 1, "gre": None}.get(kind, 0)]  # scapy's
-    if kind != "geneve" and number not in (list(values_of_field(packet, ref)) or default):
+    if not (kind == "geneve" and any_vni) and number not in (list(values_of_field(packet, ref)) or default):
         return f"{ref}: the UUT terminates {_id_text(kind, number)}; send {_id_layer(kind, number)}"
     if kind == "vxlan" and set(values_of_field(packet, _ref(packet, at, "flags"))) - {_VXLAN_FLAGS, "Instance"}:
         return (
@@ -264,17 +291,16 @@ def routed(layers: Layers, path: StreamPath) -> Layers:
     return (ether.with_fields(src=path.egress.mac, dst=path.sink.mac), changed, *rest)
 
 
-def translated(layers: Layers, nat: Literal["source", "destination"]) -> Layers:
+def translated(layers: Layers, translation: Translation) -> Layers:
     """Return the headers with a translated address, or all its values; ANY where the address is left out."""
     ether, header, *rest = layers
-    before, after = map(IPv4Network, NAT_NETWORKS[nat])
-    difference = int(after.network_address) - int(before.network_address)
-    field, value = NAT_FIELDS[nat], header.value(NAT_FIELDS[nat])
+    field, before, after = translation
+    difference, value = int(after.network_address) - int(before.network_address), header.value(field)
     if isinstance(value, VariedValue):
         return (ether, header.with_fields(**{field: value.plus(difference)}), *rest)
     address = _address("IP", value) if isinstance(value, int | str) else None
-    translation = ANY if address is None else str(address + difference)
-    return (ether, header.with_fields(**{field: translation}), *rest)
+    changed = ANY if address is None else str(address + difference)
+    return (ether, header.with_fields(**{field: changed}), *rest)
 
 
 def decapsulated(layers: Layers, kind: Encapsulation) -> Layers:
@@ -300,22 +326,49 @@ def retagged(layers: Layers, tags: Mapping[int, int]) -> Layers:
     return (ether, changed, *rest)
 
 
-def encapsulated(layers: Layers, options: PacketOptions, path: StreamPath) -> Layers:
-    """Return the headers in the encapsulation that a UUT originates. The kernel chooses some outer fields: ANY."""
+class TunnelEnds(NamedTuple):
+    """The IPv4 addresses of a tunnel's ends: the UUT's, and that of the other end; the latter is empty for any.
+
+    `is_bare`: it carries IP without Ethernet (GRE only).
+    """
+
+    local: str
+    remote: str
+    is_bare: bool = False
+
+
+def encapsulated(layers: Layers, options: PacketOptions, path: StreamPath, ends: TunnelEnds) -> Layers:
+    """Return the headers in the encapsulation that a UUT originates. The kernel chooses some outer fields: ANY.
+
+    `options` are those for the direction of the path, `ends` those of a tunnel.
+    """
     kind = options.originate
     assert kind
     assert path.egress
     number = options.id_of(kind)
     if kind == "vlan":
-        return (without_fields(layers[0], "type"), Layer("Dot1Q", (("vlan", number or 0),)), *layers[1:])
+        return (without_fields(layers[0], "type"), tunnel_header(kind, number), *layers[1:])
     chosen = dict.fromkeys(("tos", "id", "flags", "chksum"), ANY)
     outer = (
         Layer("Ether", (("src", path.egress.mac), ("dst", path.sink.mac))),
-        Layer("IP", (("src", path.egress_ip), ("dst", path.dst_ip), ("ttl", _USUAL_HOPS), *chosen.items())),
+        Layer("IP", (("src", ends.local), ("dst", ends.remote), ("ttl", _USUAL_HOPS), *chosen.items())),
     )
+    header = tunnel_header(kind, number, is_bare=ends.is_bare)
     if kind == "gre":
-        key: tuple[tuple[str, int], ...] = () if number is None else (("key_present", 1), ("key", number))
-        return (*outer, Layer("GRE", (*key, ("proto", 0x6558))), *layers)
+        return (*outer, header, *layers[1 if ends.is_bare else 0 :])
     udp = Layer("UDP", (("sport", ANY), ("dport", TUNNEL_PORTS[kind]), ("chksum", 0)))
-    flags = (("flags", _VXLAN_FLAGS),) if kind == "vxlan" else (("proto", 0x6558),)
-    return (*outer, udp, Layer(LAYER_OF[kind], (*flags, ("vni", number or 0))), *layers)
+    return (*outer, udp, header, *layers)
+
+
+def tunnel_header(kind: Encapsulation, number: int | None, *, is_bare: bool = False) -> Layer:
+    """Return the header of an encapsulation with its id; `is_bare` GRE carries IP without Ethernet."""
+    match kind:
+        case "vlan":
+            return Layer("Dot1Q", (("vlan", number or 0),))
+        case "gre":
+            key = () if number is None else (("key_present", 1), ("key", number))
+            return Layer("GRE", key if is_bare else (*key, ("proto", 0x6558)))
+        case "vxlan":
+            return Layer("VXLAN", (("flags", _VXLAN_FLAGS), ("vni", number or 0)))
+        case "geneve":
+            return Layer("GENEVE", (("proto", 0x6558), ("vni", number or 0)))

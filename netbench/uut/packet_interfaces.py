@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 
 from netbench.linux.changes import (
     AddAddress,
     AddForwardingEntries,
     AddNeighbour,
+    AddPeerAddress,
     AddRoute,
     AddRule,
     AddTunnel,
@@ -18,18 +20,20 @@ from netbench.linux.changes import (
 )
 from netbench.model.frame_size import USUAL_MTU
 from netbench.model.header_sizes import header_bytes
-from netbench.model.packet import FieldRef, Layers, Packet
+from netbench.model.packet import FieldRef, Packet
 from netbench.model.packet_options import NO_CHANGES, Encapsulation, PacketOptions
 from netbench.model.paths import PREFIX, StreamPath, each_nic_once, inside_nics
 from netbench.model.traffic import PREFIX_LENGTH
-from netbench.uut.packet_headers import (
-    TUNNEL_PORTS,
-    address_runs,
-    decapsulated,
-    encapsulated,
-    encapsulated_at,
-    values_of_field,
+from netbench.uut.directions import (
+    check_ends,
+    egress_ends,
+    ingress_ends,
+    is_tunnel,
+    options_of,
+    originating_ends,
+    sent_packet,
 )
+from netbench.uut.packet_headers import TUNNEL_PORTS, TunnelEnds, address_runs, encapsulated
 
 # Routing tables of netbench, by stream: outside its namespaces there are tables of others (0 to 255 as a rule).
 FORWARD_TABLE, LOCAL_TABLE = 198_000, 198_500
@@ -43,23 +47,12 @@ class PacketHandling:
     options: PacketOptions = NO_CHANGES
     packets: tuple[Packet, ...] = ()
 
-    @property
-    def ends_tunnels(self) -> bool:
-        """Whether it is the destination of the frames that it terminates: they have its MAC address."""
-        return self.options.terminate in ("vxlan", "geneve", "gre")
+    def ends_tunnels(self, path: StreamPath) -> bool:
+        """Return whether it terminates tunnels in the direction of a stream: their frames have its MAC address."""
+        return is_tunnel(options_of(path, self.options).terminate)
 
 
 NO_HANDLING = PacketHandling()
-
-
-def terminates(layers: Layers, options: PacketOptions) -> bool:
-    """Return whether headers have the encapsulation that a kernel terminates."""
-    return options.terminate is not None and encapsulated_at(layers, options.terminate) is not None
-
-
-def without_terminated(layers: Layers, options: PacketOptions) -> Layers:
-    """Return the headers inside the encapsulation that a kernel terminates; all of them if they have none."""
-    return decapsulated(layers, options.terminate) if options.terminate and terminates(layers, options) else layers
 
 
 def entries_of(path: StreamPath, handling: PacketHandling, *, routes: bool) -> list[str]:
@@ -69,37 +62,51 @@ def entries_of(path: StreamPath, handling: PacketHandling, *, routes: bool) -> l
     their own.
     """
     ingress, _ = inside_nics(path)
-    terminating = [_name(path, "t")] if handling.options.terminate else []
+    kind = options_of(path, handling.options).terminate
+    terminating = [_name(path, "o" if path.reverse_of else "t")] if kind else []
     if not routes:
         return terminating or [ingress.interface]
-    return [ingress.interface, *terminating, *([_name(path, "g")] if handling.options.terminate == "gre" else [])]
+    return [ingress.interface, *terminating, *([_name(path, "g")] if kind == "gre" and not path.reverse_of else [])]
 
 
 def exit_of(path: StreamPath, handling: PacketHandling) -> str:
     """Return the interface by which packets of a stream leave bridge or router: the NIC or what originates on it."""
-    return _name(path, "o") if handling.options.originate else inside_nics(path)[1].interface
+    options = options_of(path, handling.options)
+    if not options.originate:
+        return inside_nics(path)[1].interface
+    if not path.reverse_of:
+        return _name(path, "o")
+    return _name(path, "g" if originating_ends(path, handling.options, handling.packets).is_bare else "t")
 
 
 def interface_changes(paths: Sequence[StreamPath], handling: PacketHandling, *, routes: bool) -> Iterator[Change]:
-    """Yield the changes that make the interfaces which terminate and originate; those of a NIC once."""
+    """Yield the changes that make the interfaces which terminate and originate; those of a NIC once.
+
+    In the direction of a reverse stream, the interface that terminates originates, and vice versa. UsageError for
+    packets of which it cannot answer all.
+    """
     options = handling.options
+    check_ends(paths, options, handling.packets)
     for path in each_nic_once(paths):
         ingress, egress = inside_nics(path)
         made = []
         if kind := options.terminate:
-            made += [_terminating(path, kind, options.id_of(kind), handling.packets, routes=routes)]
+            ends = ingress_ends(path, kind, handling.packets)
+            made += [_terminating(path, kind, options, ends, routes=routes)]
             if kind == "gre" and routes:
-                local = outer_destination(path, kind, handling.packets)
-                made += [AddTunnel(ingress.netns, _name(path, "g"), "gre", options.id_of(kind), local=local)]
+                number, name = options.id_of(kind), _name(path, "g")
+                made += [AddTunnel(ingress.netns, name, "gre", number, local=ends.local, remote=ends.remote)]
         if kind := options.originate:
-            made += [_originating(path, kind, options)]
+            made += [_originating(path, kind, options, routes=routes)]
         yield from made
         yield from (SetUp(interface.netns, interface.interface) for interface in made)
         if options.originate in (*TUNNEL_PORTS, "gre") and not routes:
             yield AddAddress(egress.netns, egress.interface, path.egress_ip, PREFIX_LENGTH)
             yield AddNeighbour(egress.netns, egress.interface, path.dst_ip, path.sink.mac)
-        if handling.ends_tunnels:
+        if handling.ends_tunnels(path):
             yield from _delivery(path, options)
+            if ends.remote:
+                yield from _far_end(path, ends, routes=routes)
             if not routes:
                 yield SetSysctl(ingress.netns, "net.ipv4.conf.all.rp_filter", "0")
                 yield SetSysctl(ingress.netns, of_nic(4, ingress.interface, "rp_filter"), "0")
@@ -111,11 +118,12 @@ def learned_addresses(paths: Sequence[StreamPath], handling: PacketHandling) -> 
     Random ones are left out: the seed of a trial decides which they are. So are those inside a tunnel that ends here.
     """
     own = {path.packet for path in paths}
-    for path in paths if not handling.ends_tunnels else ():
+    for path in paths:
+        if handling.ends_tunnels(path):
+            continue
         ports = {"dst": exit_of(path, handling), "src": entries_of(path, handling, routes=False)[0]}
-        of_trials = [path.packet_of(packet) for packet in handling.packets if packet not in own]
+        of_trials = [sent_packet(packet, path, handling.options) for packet in handling.packets if packet not in own]
         for packet in [path.packet] if path.packet else of_trials:
-            assert packet
             for field, port in ports.items():
                 for first, step, count in address_runs(packet, FieldRef("Ether", field)):
                     for vlan in handling.options.vlans or (None,):
@@ -123,47 +131,51 @@ def learned_addresses(paths: Sequence[StreamPath], handling: PacketHandling) -> 
 
 
 def _terminating(
-    path: StreamPath, kind: Encapsulation, number: int | None, packets: Sequence[Packet], *, routes: bool
+    path: StreamPath, kind: Encapsulation, options: PacketOptions, ends: TunnelEnds, *, routes: bool
 ) -> AddVlanInterface | AddTunnel:
     """Return the interface that terminates. A router accepts inner frames to the address of its ingress NIC.
 
     A bridge does not forward frames to an address of its ports: there the interface has another address.
     """
     ingress, _ = inside_nics(path)
+    number, name, mac = options.id_of(kind), _name(path, "t"), ingress.mac if routes else ""
     if kind == "vlan":
         assert number is not None
-        return AddVlanInterface(ingress.netns, _name(path, "t"), ingress.interface, number)
-    device, local = ("gretap", outer_destination(path, kind, packets)) if kind == "gre" else (kind, "")
-    return AddTunnel(ingress.netns, _name(path, "t"), device, number, ingress.mac if routes else "", local=local)
-
-
-def _originating(path: StreamPath, kind: Encapsulation, options: PacketOptions) -> AddVlanInterface | AddTunnel:
-    """Return the interface that originates. Without an MTU, a tunnel takes that of Ethernet, even on longer links."""
-    _, egress = inside_nics(path)
-    number = options.id_of(kind)
-    if kind == "vlan":
-        assert number is not None
-        return AddVlanInterface(egress.netns, _name(path, "o"), egress.interface, number)
+        return AddVlanInterface(ingress.netns, name, ingress.interface, number)
     device = "gretap" if kind == "gre" else kind
-    return AddTunnel(
-        egress.netns,
-        _name(path, "o"),
-        device,
-        number,
-        egress.mac,
-        local=path.egress_ip,
-        remote=path.dst_ip,
-        mtu=0 if path.mtu == USUAL_MTU else path.mtu - header_bytes(encapsulated((), options, path)),
-    )
+    if not ends.remote:
+        return AddTunnel(ingress.netns, name, device, number, mac, local=ends.local if kind == "gre" else "")
+    mtu = _tunnel_mtu(path, options.reversed, ends)
+    return AddTunnel(ingress.netns, name, device, number, mac, ends.local, ends.remote, mtu)
 
 
-def outer_destination(path: StreamPath, kind: Encapsulation, packets: Sequence[Packet]) -> str:
-    """Return the destination of the outer IP header: as the first packet with this encapsulation has it."""
-    for packet in packets:
-        if encapsulated_at(packet.layers, kind) is not None:
-            for value in values_of_field(packet, FieldRef("IP", "dst")):
-                return str(value)
-    return path.dst_ip
+def _originating(
+    path: StreamPath, kind: Encapsulation, options: PacketOptions, *, routes: bool
+) -> AddVlanInterface | AddTunnel:
+    """Return the interface that originates. Its address is as in `_terminating` if it terminates answers."""
+    _, egress = inside_nics(path)
+    number, name = options.id_of(kind), _name(path, "o")
+    if kind == "vlan":
+        assert number is not None
+        return AddVlanInterface(egress.netns, name, egress.interface, number)
+    ends, device = egress_ends(path), "gretap" if kind == "gre" else kind
+    mac = egress.mac if routes or not path.has_reverse else ""
+    mtu = _tunnel_mtu(path, options, ends)
+    return AddTunnel(egress.netns, name, device, number, mac, ends.local, ends.remote, mtu)
+
+
+def _tunnel_mtu(path: StreamPath, options: PacketOptions, ends: TunnelEnds) -> int:
+    """Return the MTU of a tunnel. Without one, it takes that of Ethernet, even on longer links."""
+    return 0 if path.mtu == USUAL_MTU else path.mtu - header_bytes(encapsulated((), options, path, ends))
+
+
+def _far_end(path: StreamPath, ends: TunnelEnds, *, routes: bool) -> Iterator[Change]:
+    """Yield the changes that lead from the ingress NIC to the other end of its tunnel."""
+    ingress, _ = inside_nics(path)
+    network = ip_network(f"{path.ingress_ip}/{PREFIX_LENGTH}", strict=False)
+    if not routes or ends.local != path.ingress_ip or ip_address(ends.remote) not in network:
+        yield AddPeerAddress(ingress.netns, ingress.interface, ends.local, ends.remote)
+    yield AddNeighbour(ingress.netns, ingress.interface, ends.remote, path.source.mac)
 
 
 def _delivery(path: StreamPath, options: PacketOptions) -> Iterator[Change]:

@@ -1,6 +1,6 @@
 """Which described packets a Linux kernel can forward in each way, what it does to them, and what it needs for that."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from netbench.errors import ChangeError, Fault, MissingError, UsageError
@@ -10,22 +10,33 @@ from netbench.linux.machine import Machine
 from netbench.linux.requirements import IN_NETNS, ON_VETH, Feature, Probes
 from netbench.model.header_sizes import header_bytes
 from netbench.model.packet import FieldRef, Layers, LayersChange, Packet
-from netbench.model.packet_options import PacketOptions
 from netbench.model.paths import StreamPath, each_nic_once, inside_nics
+from netbench.uut.directions import (
+    ends_reason,
+    ingress_ends,
+    is_tunnel,
+    options_of,
+    originating_ends,
+    sent_packet,
+    translation_of,
+)
 from netbench.uut.packet_headers import (
     PLAIN,
+    TRANSLATIONS,
     encapsulated,
     is_chosen,
     own_address_reason,
     routed,
+    terminates,
     translated,
     unbridgeable_reason,
     unfiltered_reason,
     unroutable_reason,
     unterminated_reason,
     untranslatable_reason,
+    without_terminated,
 )
-from netbench.uut.packet_interfaces import PacketHandling, terminates, without_terminated
+from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.routing import routes_ipv6
 
 ROUTING = ("route", "flowtable")
@@ -71,12 +82,13 @@ _NO_FRAME = "GRE: a bridge forwards only frames, and the packet has no Ether ins
 _OF_ENCAPSULATION = {"vlan": "vlan-interface", "vxlan": "vxlan", "geneve": "geneve", "gre": "gre"}
 
 
-def packet_needs(handling: PacketHandling, how: str) -> frozenset[str]:
+def packet_needs(handling: PacketHandling, how: str, paths: Sequence[StreamPath] = ()) -> frozenset[str]:
     """Return the features of a kernel, by name, for what it does to packets."""
     options = handling.options
     kinds = [kind for kind in (options.terminate, options.originate) if kind]
     needs = {_OF_ENCAPSULATION[kind] for kind in kinds}
-    if handling.ends_tunnels or (options.originate and how in ROUTING):
+    chooses_route = options.originate or (options.terminate and any(path.has_reverse for path in paths))
+    if is_tunnel(options.terminate) or (chooses_route and how in ROUTING):
         needs.add("policy-routing")
     if options.vlans:
         needs.add("vlan-filtering")
@@ -140,12 +152,6 @@ def check_handling(paths: Sequence[StreamPath], handling: PacketHandling, *, all
         if (given or options.nat) and not all_ours and inside_nics(path)[0].netns is None:
             option = next(iter(given), "nat")
             raise UsageError(f"{option}: it changes the machine's own network; give the UUT's host the kind netns")
-        if given and path.has_reverse:
-            option = next(iter(given))
-            raise UsageError(
-                f"{option}: stream {path.name} has a reverse stream, whose packets would need the opposite; leave the "
-                "reverse stream or the option out"
-            )
     for option, kind in given.items():
         if kind in ("vxlan", "geneve") and len(each_nic_once(paths)) > 1:
             raise UsageError(f"{option}: a kernel has one {kind} interface for a VNI; give the UUT a single stream")
@@ -155,27 +161,44 @@ def unsupported_reason(
     packet: Packet, paths: Sequence[StreamPath], how: str, handling: PacketHandling, *, all_ours: bool
 ) -> str:
     """Return why a kernel cannot forward a packet, with layer and field; empty if it can, in both directions."""
-    if reason := _unsupported_reason(packet, paths, how, handling, all_ours=all_ours):
+    forth = [path for path in paths if not path.reverse_of]
+    if (forth or not paths) and (reason := _unsupported_reason(packet, forth, paths, how, handling, all_ours=all_ours)):
         return reason
     for path in paths:
-        sent = path.packet_of(packet)
-        if sent and sent != packet and (reason := _unsupported_reason(sent, (path,), how, handling, all_ours=all_ours)):
-            return f"reverse stream {path.name}, which exchanges source and destination: {reason}"
+        sent = sent_packet(packet, path, handling.options)
+        is_answer = path.reverse_of and path.packet is None
+        if (path.reverse_of or sent != packet) and (
+            reason := _unsupported_reason(sent, (path,), paths, how, handling, all_ours=all_ours)
+        ):
+            return (
+                f"reverse stream {path.name}, which exchanges source and destination: {reason}" if is_answer else reason
+            )
     return ""
 
 
 def _unsupported_reason(
-    packet: Packet, paths: Sequence[StreamPath], how: str, handling: PacketHandling, *, all_ours: bool
+    packet: Packet,
+    paths: Sequence[StreamPath],
+    every: Sequence[StreamPath],
+    how: str,
+    handling: PacketHandling,
+    *,
+    all_ours: bool,
 ) -> str:
-    options = handling.options
+    """Return the same for the packet as it is sent on these paths, all in one direction, of `every` path of the UUT."""
+    options = options_of(paths[0], handling.options) if paths else handling.options
+    both = [path for path in paths if path.has_reverse]
     if packet.name == PLAIN.name and (options.nat or options.originate):
         return UNRECOGNISABLE
     if options.vlans:
         return unfiltered_reason(packet, options.vlans)
     is_terminated = terminates(packet.layers, options)
-    if options.terminate and (is_terminated or how not in ROUTING) and (reason := unterminated_reason(packet, options)):
+    must_terminate = is_terminated or how not in ROUTING or any(not path.reverse_of for path in both)
+    if options.terminate and must_terminate and (reason := unterminated_reason(packet, options, any_vni=not both)):
         return reason
-    takes_own = how in ROUTING or (is_terminated and handling.ends_tunnels)
+    if reason := next(filter(None, (ends_reason(packet, path, handling.options) for path in both)), ""):
+        return reason
+    takes_own = how in ROUTING or (is_terminated and is_tunnel(options.terminate))
     if takes_own and is_chosen(packet, FieldRef("Ether", "dst")):
         return "Ether.dst: the UUT accepts only frames to its own address; leave the field out"
     if how == "bridge" and not is_terminated and (reason := unbridgeable_reason(packet)):
@@ -184,30 +207,43 @@ def _unsupported_reason(
         has_frame = any(layer.name == "Ether" for layer in packet.layers[1:])
         return _NO_FRAME if is_terminated and options.terminate == "gre" and not has_frame else ""
     layers = without_terminated(packet.layers, options)
-    if reason := unroutable_reason(packet, layers) or own_address_reason(packet, layers, paths):
+    if reason := unroutable_reason(packet, layers) or own_address_reason(
+        packet, layers, every, _chosen_ends(every, handling)
+    ):
         return reason
     if layers[1].name == "IPv6" and not all_ours and any(inside_nics(path)[0].netns is None for path in paths):
         return "IPv6: routing it would change all interfaces of the machine; give the UUT's host the kind netns"
-    return untranslatable_reason(packet, layers, options.nat) if options.nat else ""
+    translation = translation_of(paths[0], options) if paths else TRANSLATIONS.get(options.nat or "")
+    return untranslatable_reason(packet, layers, translation) if translation else ""
+
+
+def _chosen_ends(paths: Sequence[StreamPath], handling: PacketHandling) -> Iterator[str]:
+    """Yield the addresses that a router has as the ends of tunnels, in addition to those of its NICs."""
+    kind = handling.options.terminate
+    if kind and is_tunnel(kind):
+        yield from (ingress_ends(path, kind, handling.packets).local for path in paths if path.has_reverse)
 
 
 def added_bytes(packet: Packet, path: StreamPath, handling: PacketHandling) -> int:
-    """Return by how many bytes a kernel makes frames of a packet longer; negative: shorter."""
-    options = handling.options
+    """Return by how many bytes a kernel makes frames of a packet longer, as a stream sends it; negative: shorter."""
+    options = options_of(path, handling.options)
     layers = without_terminated(packet.layers, options)
     if options.originate:
-        layers = encapsulated(layers, options, path)
+        layers = encapsulated(layers, options, path, originating_ends(path, handling.options, handling.packets))
     return header_bytes(layers) - header_bytes(packet.layers)
 
 
-def _headers_at_sink(layers: Layers, path: StreamPath, how: str, options: PacketOptions) -> Layers:
+def _headers_at_sink(layers: Layers, path: StreamPath, how: str, handling: PacketHandling) -> Layers:
     """Return the headers that a kernel sends to the sink for the headers that it receives."""
+    options = options_of(path, handling.options)
     layers = without_terminated(layers, options)
     if how in ROUTING:
-        layers = translated(layers, options.nat) if options.nat == "destination" else layers
         layers = routed(layers, path)
-        layers = translated(layers, options.nat) if options.nat == "source" else layers
-    return encapsulated(layers, options, path) if options.originate else layers
+        if translation := translation_of(path, handling.options):
+            layers = translated(layers, translation)
+    if not options.originate:
+        return layers
+    return encapsulated(layers, options, path, originating_ends(path, handling.options, handling.packets))
 
 
 def at_sink(paths: Sequence[StreamPath], how: str, handling: PacketHandling) -> dict[str, LayersChange]:
@@ -215,4 +251,4 @@ def at_sink(paths: Sequence[StreamPath], how: str, handling: PacketHandling) -> 
     options = handling.options
     if how not in ROUTING and not options.terminate and not options.originate:
         return {}
-    return {path.name: partial(_headers_at_sink, path=path, how=how, options=options) for path in paths}
+    return {path.name: partial(_headers_at_sink, path=path, how=how, handling=handling) for path in paths}

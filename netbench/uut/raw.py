@@ -17,6 +17,7 @@ from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import DurationEstimate, Supports
 from netbench.uut import xdp_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.directions import sent_packet
 from netbench.uut.forwarding import (
     ROUTING,
     Forward,
@@ -135,6 +136,9 @@ class Raw(UnitUnderTest):
         how = self.options.forward
         return unsupported_reason(packet, paths, how, self._handling((packet,)), all_ours=False)
 
+    def sent_packet(self, packet: Packet, path: StreamPath) -> Packet:
+        return sent_packet(packet, path, self.options)
+
     def added_bytes(self, packet: Packet, path: StreamPath) -> int:
         return added_bytes(packet, path, self._handling((packet,)))
 
@@ -147,7 +151,7 @@ class Raw(UnitUnderTest):
                 *self._steering(assignment.paths),
                 *self._redirecting(assignment.paths),
             ),
-            needs=frozenset(_NEEDS[how]) | packet_needs(handling, how),
+            needs=frozenset(_NEEDS[how]) | packet_needs(handling, how, assignment.paths),
             load_needs=frozenset({"stress-ng"}),
             pace=DurationEstimate(bring_up_s=0.8 if self.options.forward == "xdp" else 0.4, load_s=0.1, worker_s=0.015),
         )
@@ -187,10 +191,10 @@ class Raw(UnitUnderTest):
         how, handling = self.options.forward, self._handling(own.packets)
         nics = {path.name: inside_nics(path) for path in site.paths}
         await_forwarding(site.machine, [nic.place for pair in nics.values() for nic in pair])
-        bridged = {path.name: path.sink.mac for path in site.paths}
-        routed = {stream: ingress.mac for stream, (ingress, _) in nics.items()}
+        own_mac = [path for path in site.paths if how in ROUTING or handling.ends_tunnels(path)]
         return Ready(
-            next_hop_macs=routed if how in ROUTING or handling.ends_tunnels else bridged,
+            next_hop_macs={path.name: path.sink.mac for path in site.paths}
+            | {path.name: nics[path.name][0].mac for path in own_mac},
             quiet_time_s=_QUIET_TIME_S,
             inside=ConfinedHost(site.host, own.cpu_shares.cpus, own.cgroup_procs(site.host)),
             facts=facts | own.cpu_facts,

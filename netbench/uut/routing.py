@@ -24,11 +24,17 @@ from netbench.linux.changes import (
 )
 from netbench.model.paths import PREFIX, StreamPath, each_nic_once, inside_nics
 from netbench.model.traffic import PREFIX_LENGTH
-from netbench.uut.packet_headers import NAT_FIELDS, NAT_NETWORKS, ROUTED
-from netbench.uut.packet_interfaces import FORWARD_TABLE, PacketHandling, entries_of, exit_of, without_terminated
+from netbench.uut.directions import options_of, originating_ends, sent_packet, translation_of
+from netbench.uut.packet_headers import ROUTED, without_terminated
+from netbench.uut.packet_interfaces import FORWARD_TABLE, PacketHandling, entries_of, exit_of
 
 PREFIX_LENGTH_6 = 64
 _HOP_6 = "fe80::2"  # on an interface that originates
+# By the translated field: chain, hook and priority, and statement of nftables.
+_NAT_CHAINS = {
+    "src": ("source", "postrouting priority 100", "snat"),
+    "dst": ("destination", "prerouting priority -100", "dnat"),
+}
 _REPORTS_S = 0.1  # two reports of group membership, each within three ticks of at most 10 ms, and a margin
 # Of each NIC with IPv6, in this order: the first four are set before the last one switches IPv6 on (ip-sysctl.rst).
 _QUIET_6 = {
@@ -53,18 +59,22 @@ def await_silence(handling: PacketHandling) -> None:
 
 def _routed_names(handling: PacketHandling) -> Iterator[str]:
     for packet in handling.packets:
-        layers = without_terminated(packet.layers, handling.options)
-        if len(layers) > 1:
-            yield layers[1].name
+        for options in (handling.options, handling.options.reversed):
+            layers = without_terminated(packet.layers, options)
+            if len(layers) > 1:
+                yield layers[1].name
 
 
 def _choose_destination(paths: Sequence[StreamPath], handling: PacketHandling) -> bool:
     """Return whether any packet may have another destination than its stream's sink."""
-    if handling.options.nat == "destination" or handling.options.originate:
+    options = handling.options
+    if options.nat == "destination" or any(options_of(path, options).originate for path in paths):
         return True
-    for packet in dict.fromkeys(path.packet_of(packet) for path in paths for packet in handling.packets):
-        assert packet
-        layers = without_terminated(packet.layers, handling.options)
+    sent = dict.fromkeys(
+        (sent_packet(packet, path, options), bool(path.reverse_of)) for path in paths for packet in handling.packets
+    )
+    for packet, is_reverse in sent:
+        layers = without_terminated(packet.layers, options.reversed if is_reverse else options)
         given = len(layers) > 1 and layers[1].value("dst") is not None
         if given or any(field.ref.layer in ROUTED and field.ref.field == "dst" for field in packet.vary):
             return True
@@ -126,25 +136,33 @@ def routes(paths: Sequence[StreamPath], handling: PacketHandling) -> Iterator[Ch
     """Yield the changes that lead all packets of a stream to its sink, whatever their destination is."""
     if not _choose_destination(paths, handling):
         return
-    versions, originates = (4, 6) if routes_ipv6(handling) else (4,), bool(handling.options.originate)
-    for path in paths if originates else ():
-        netns, interface = inside_nics(path)[1].netns, exit_of(path, handling)
-        for version in versions:
-            yield AddNeighbour(netns, interface, _next_hop(path, version, originates), path.sink.mac)
+    versions = (4, 6) if routes_ipv6(handling) else (4,)
+    for path in paths:
+        if _has_own_neighbour(path, handling):
+            netns, interface = inside_nics(path)[1].netns, exit_of(path, handling)
+            for version in versions:
+                yield AddNeighbour(netns, interface, _next_hop(path, version, handling), path.sink.mac)
     for version in versions:
         for path in paths:
             ingress, table = inside_nics(path)[0], FORWARD_TABLE + path.number
-            next_hop = _next_hop(path, version, originates)
+            next_hop = _next_hop(path, version, handling)
             yield AddRoute(ingress.netns, version, exit_of(path, handling), table, next_hop)
             for interface in entries_of(path, handling, routes=True):
                 yield AddRule(ingress.netns, version, interface, table)
 
 
-def _next_hop(path: StreamPath, version: int, originates: bool) -> str:
+def _has_own_neighbour(path: StreamPath, handling: PacketHandling) -> bool:
+    """Return whether packets leave by an interface that originates, with neighbours: GRE without Ethernet has none."""
+    options = handling.options
+    adds = options_of(path, options).originate
+    return bool(adds) and not originating_ends(path, options, handling.packets).is_bare
+
+
+def _next_hop(path: StreamPath, version: int, handling: PacketHandling) -> str:
     """Return the neighbour by which packets leave. The kernel rejects an IPv6 one that another interface leads to."""
     if version == 4:
         return path.dst_ip
-    return _HOP_6 if originates else path.dst_ip6
+    return _HOP_6 if options_of(path, handling.options).originate else path.dst_ip6
 
 
 def flow_tables(paths: Sequence[StreamPath], handling: PacketHandling, name: str) -> Iterator[AddTable]:
@@ -163,19 +181,25 @@ def flow_tables(paths: Sequence[StreamPath], handling: PacketHandling, name: str
 
 
 def nat_tables(paths: Sequence[StreamPath], handling: PacketHandling, name: str) -> Iterator[AddTable]:
-    """Yield the tables that translate addresses: each network to another one, host by host (nft(8), NAT statements)."""
-    nat = handling.options.nat
-    if nat is None:
+    """Yield the tables that translate addresses: each network to another one, host by host (nft(8), NAT statements).
+
+    Answers have a rule of their own, so that they are translated before the first frame of the other direction, too.
+    """
+    if handling.options.nat is None:
         return
-    before, after = NAT_NETWORKS[nat]
-    hook, statement = ("postrouting priority 100", "snat") if nat == "source" else ("prerouting priority -100", "dnat")
     for netns in dict.fromkeys(inside_nics(path)[0].netns for path in paths):
         table = f"ip {PREFIX}{name}-nat"
-        rules = [f"add table {table}", f"add chain {table} nat {{ type nat hook {hook}; policy accept; }}"]
+        rules = [f"add table {table}"]
         for path in paths:
-            if inside_nics(path)[0].netns == netns:
-                entries = ", ".join(f'"{entry}"' for entry in entries_of(path, handling, routes=True))
-                match = f'oifname "{exit_of(path, handling)}"' if nat == "source" else f"iifname {{ {entries} }}"
-                target = f"ip prefix to ip {NAT_FIELDS[nat][0]}addr map {{ {before} : {after} }}"
-                rules.append(f"add rule {table} nat {match} {statement} {target}")
+            translation = translation_of(path, handling.options)
+            if translation is None or inside_nics(path)[0].netns != netns:
+                continue
+            field, before, after = translation
+            entries = ", ".join(f'"{entry}"' for entry in entries_of(path, handling, routes=True))
+            match = f'oifname "{exit_of(path, handling)}"' if field == "src" else f"iifname {{ {entries} }}"
+            chain, hook, statement = _NAT_CHAINS[field]
+            target = f"ip prefix to ip {field[0]}addr map {{ {before} : {after} }}"
+            rules.append(f"add chain {table} {chain} {{ type nat hook {hook}; policy accept; }}")
+            rules.append(f"add rule {table} {chain} {match} {statement} {target}")
+        rules = list(dict.fromkeys(rules))
         yield AddTable(netns, "ip", f"{PREFIX}{name}-nat", "".join(f"{rule}\n" for rule in rules))

@@ -261,7 +261,6 @@ WRONG_PATHS = [
     ("raw", {**ROUTE, "terminate": "vxlan", "vni": 1}, (OUTSIDE,), "terminate: .*kind netns"),
     ("raw", {**ROUTE, "originate": "vxlan", "vni": 1}, PATHS, "originate: .*a single stream"),
     ("container", {**ROUTE, "terminate": "geneve", "vni": 1}, PATHS, "terminate: .*a single stream"),
-    ("raw", {"terminate": "vlan", "vlan": 1}, (replace(PATHS[0], has_reverse=True),), "terminate: .*reverse stream"),
     ("ovs", {"retag": {1: 2}}, (replace(PATHS[0], has_reverse=True),), "retag: .*reverse stream"),
     ("ovs", {"datapath": "system", "terminate": "gre"}, PATHS[:1], "terminate: .*datapath: netdev"),
 ]

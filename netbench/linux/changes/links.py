@@ -168,7 +168,24 @@ class AddAddress(RequestInNamespace):
 
     def with_former_state(self, state: MachineState) -> Self:
         existing = state.link(self.netns, self.interface).get("addr_info", ())
-        if any(address.get("local") == self.address for address in existing):
+        if any(address.get("local") == self.address and "address" not in address for address in existing):
+            raise not_ours(f"the address {self.address} on {self.interface}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class AddPeerAddress(RequestInNamespace):
+    """An IPv4 address on an interface, and the route to one other address there, `peer` (ip-address(8))."""
+
+    REQUEST: ClassVar[str] = "address add {0.address} peer {0.peer}/32 dev {0.interface}"
+    UNDO: ClassVar[str] = "address del {0.address} peer {0.peer}/32 dev {0.interface}"
+    interface: str
+    address: str
+    peer: str
+
+    def with_former_state(self, state: MachineState) -> Self:
+        existing = state.link(self.netns, self.interface).get("addr_info", ())
+        if any((address.get("local"), address.get("address")) == (self.address, self.peer) for address in existing):
             raise not_ours(f"the address {self.address} on {self.interface}")
         return self
 

@@ -1,0 +1,159 @@
+"""UUTs that change headers, in both directions at once: answers are changed in the opposite way."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scapy.contrib import geneve  # noqa: F401 - scapy dissects only layers that are loaded
+from scapy.layers import vxlan  # noqa: F401
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.utils import rdpcap
+
+from netbench.config.document import yaml_text, yaml_value
+from tests.commands import PATIENT, netbench, rows, settings
+
+pytestmark = pytest.mark.root
+
+SHIPPED = Path(__file__).parents[2] / "topologies" / "netns-both.yaml"
+FRAMES = "500"
+SIZE = 200
+WANTED = settings(loads="5kfps", repetitions=1, duration="100ms", frame_sizes=SIZE, retries=8, generator="afpacket")
+INNER = "Ether/IP/UDP"
+TAGGED, IN_VXLAN, IN_GENEVE = "Ether/802.1Q/IP/UDP", f"Ether/IP/UDP/VXLAN/{INNER}", f"Ether/IP/UDP/GENEVE/{INNER}"
+IN_GRE = f"Ether/IP/GRE/{INNER}"
+PLAIN = "Ether()/IP()/UDP()"
+GRE = "Ether()/IP()/GRE(proto=0x6558)/Ether()/IP()/UDP()"
+V6 = "Ether()/IP()/UDP(sport=9999,dport=4789)/VXLAN(vni=100)/Ether()/IPv6(tc=184)/UDP()"
+CHOSEN = PLAIN.replace("IP()", 'IP(src="10.1.0.1",dst="10.2.0.2",ttl=9)').replace("UDP()", "UDP(sport=7,dport=8)")
+CHOSEN_ENDS = V6.replace("IP()/UDP(sport", 'IP(src="192.0.2.7",dst="203.0.113.9")/UDP(sport')
+# Source and destination of the outermost IP header: those of the tunnel at the reverse stream's sink, of the tunnel at
+# the stream's sink, and of chosen ends.
+TO_SOURCE, TO_SINK = {"back": "198.18.1.1 > 198.18.1.2"}, {"forth": "198.19.1.1 > 198.19.1.2"}
+TO_CHOSEN = {"back": "203.0.113.9 > 192.0.2.7"}
+ROUTE = {"forward": "route"}
+VXLAN, GENEVE, VLAN = {"vni": 100}, {"vni": 100}, {"vlan": 100}
+# UUT, its options, the packet, headers at the sinks of the stream and of its reverse stream, and addresses there.
+CASES: dict[str, tuple[str, dict[str, Any], str, str, str, dict[str, str]]] = {
+    "bridge-end": ("raw", {"terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
+    "route-end": ("raw", {**ROUTE, "terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
+    "bridge-begin": ("raw", {"originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
+    "route-begin": ("raw", {**ROUTE, "originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
+    "route-chosen": ("raw", {**ROUTE, "originate": "vxlan", **VXLAN}, CHOSEN, IN_VXLAN, INNER, TO_SINK),
+    "bridge-v6": (
+        "raw",
+        {"terminate": "vxlan", **VXLAN},
+        V6,
+        "Ether/IPv6/UDP",
+        "Ether/IP/UDP/VXLAN/Ether/IPv6/UDP",
+        TO_SOURCE,
+    ),
+    "route-ends": (
+        "raw",
+        {**ROUTE, "terminate": "vxlan", **VXLAN},
+        CHOSEN_ENDS,
+        "Ether/IPv6/UDP",
+        "Ether/IP/UDP/VXLAN/Ether/IPv6/UDP",
+        TO_CHOSEN,
+    ),
+    "bridge-ends": (
+        "raw",
+        {"terminate": "vxlan", **VXLAN},
+        CHOSEN_ENDS,
+        "Ether/IPv6/UDP",
+        "Ether/IP/UDP/VXLAN/Ether/IPv6/UDP",
+        TO_CHOSEN,
+    ),
+    "ovs-pop": ("ovs", {"terminate": "vlan", **VLAN}, "vlan", INNER, TAGGED, {}),
+    "ovs-push": ("ovs", {"originate": "vlan", **VLAN}, PLAIN, TAGGED, INNER, {}),
+    "ovs-vx-end": ("ovs", {"terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
+    "ovs-vx-begin": ("ovs", {"originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
+    "ovs-ge-end": ("ovs", {"terminate": "geneve", **GENEVE}, "geneve", INNER, IN_GENEVE, TO_SOURCE),
+    "ovs-ge-begin": ("ovs", {"originate": "geneve", **GENEVE}, PLAIN, IN_GENEVE, INNER, TO_SINK),
+    "ovs-gre-end": ("ovs", {"terminate": "gre"}, GRE, INNER, IN_GRE, TO_SOURCE),
+    "ovs-gre-begin": ("ovs", {"originate": "gre"}, PLAIN, IN_GRE, INNER, TO_SINK),
+    "ovs-vx-vlan": (
+        "ovs",
+        {"terminate": "vxlan", "vni": 100, "originate": "vlan", "vlan": 5},
+        "vxlan",
+        TAGGED,
+        IN_VXLAN,
+        TO_SOURCE,
+    ),
+    "nat-source": ("raw", {**ROUTE, "nat": "source"}, PLAIN, INNER, INNER, {}),
+    "nat-dest": ("raw", {**ROUTE, "nat": "destination"}, PLAIN, INNER, INNER, {}),
+    "nat-flows": ("raw", {**ROUTE, "nat": "source"}, "nat44", INNER, INNER, {}),
+    "nat-chosen": (
+        "raw",
+        {**ROUTE, "nat": "source"},
+        'Ether()/IP(src="198.18.5.6",dst="10.2.0.2")/UDP(sport=7)',
+        INNER,
+        INNER,
+        {"forth": "10.18.5.6 > 10.2.0.2", "back": "10.2.0.2 > 198.18.5.6"},
+    ),
+    "nat-dst-ch": (
+        "raw",
+        {**ROUTE, "nat": "destination"},
+        'Ether()/IP(src="10.2.0.2",dst="198.19.5.6")/UDP(sport=7)',
+        INNER,
+        INNER,
+        {"forth": "10.2.0.2 > 10.19.5.6", "back": "198.19.5.6 > 10.2.0.2"},
+    ),
+    "nat-vxlan": (
+        "raw",
+        {**ROUTE, "nat": "source", "terminate": "vxlan", **VXLAN},
+        "vxlan",
+        INNER,
+        IN_VXLAN,
+        TO_SOURCE,
+    ),
+    "lxc-nat": ("container", {**ROUTE, "nat": "source"}, PLAIN, INNER, INNER, {}),
+    "lxc-end": ("container", {**ROUTE, "terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
+    "lxc-begin": ("container", {"originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
+}
+NEEDED = {"ovs": "ovs-vswitchd", "container": "lxc-start", "raw": "ip"}
+
+
+@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
+@pytest.mark.parametrize("name", CASES)
+def test_answers_are_changed_in_the_opposite_way_and_every_frame_is_counted(results, tmp_path, name, sink):
+    kind, options, packet, forth, back, addresses = CASES[name]
+    if not shutil.which(NEEDED[kind]):
+        pytest.skip(f"needs {NEEDED[kind]}")
+    topology = tmp_path / "both.yaml"
+    plain = yaml_value(SHIPPED.read_text())
+    topology.write_text(yaml_text({**plain, "uuts": [{"name": name, "kind": kind, **options}]}))
+    described = packet if "(" not in packet else f"'{packet}'"
+    captures = {"keep_captures": "all", "snap_length": SIZE + 100} if sink == "tcpdump" else {}
+    wanted = settings(packet=described, sink=sink, **captures)
+
+    done = netbench("run", topology, "quick", "-o", results, *WANTED, *PATIENT, *wanted)
+
+    found = {row["stream"]: row for row in rows(results)}
+    assert set(found) == {"forth", "back"}, done.stdout + done.stderr
+    for row in found.values():
+        assert (row["sent_frames"], row["received_frames"]) == (FRAMES, FRAMES), row
+        counts = ("lost_frames", "changed_frames", "foreign_frames", "unexplained_frames")
+        assert [row[count] for count in counts] == ["0"] * 4, row
+    for stream, headers in (("forth", forth), ("back", back)) if sink == "tcpdump" else ():
+        (capture,) = (results / "captures").glob(f"trial-{int(found[stream]['trial']):06}-{stream}*")
+        frame = next(frame for frame in rdpcap(str(capture)) if frame.haslayer(UDP))
+        assert "/".join(layers_of(frame)[: headers.count("/") + 1]) == headers
+        assert_right_checksums(frame)
+        if stream in addresses:
+            assert f"{frame[IP].src} > {frame[IP].dst}" == addresses[stream]
+
+
+def layers_of(frame: Any) -> list[str]:
+    names = {"Ethernet": "Ether"}
+    return [names.get(layer().name, layer().name) for layer in frame.layers()]
+
+
+def assert_right_checksums(frame: Any) -> None:
+    again = Ether(bytes(frame))
+    for kind in (IP, UDP):
+        for number in range(1, 3):
+            if (header := again.getlayer(kind, number)) and header.chksum:
+                del header.chksum
+    assert bytes(again) == bytes(frame)
