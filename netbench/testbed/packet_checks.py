@@ -40,8 +40,8 @@ def unsuitable_frames(profile: Profile, uut: UnitUnderTest, paths: Sequence[Stre
     """Return why streams cannot send frames through a UUT, by size and packet (`1518 vxlan`).
 
     Links may be unable to carry what the UUT makes longer: Linux sends frames with a VLAN tag that are 4 bytes longer
-    than the MTU permits. And reverse streams may send more headers than the frames have room for. UsageError for frames
-    of a stream's own packet.
+    than the MTU permits. Reverse streams send answers, which the generator may not support, or which may have more
+    headers than the frames have room for. UsageError for frames of a stream's own packet.
     """
     reasons = {}
     for path in paths:
@@ -50,7 +50,7 @@ def unsuitable_frames(profile: Profile, uut: UnitUnderTest, paths: Sequence[Stre
             packet = path.packet or profile.packets.get(size.packet)
             if packet is None or str(size) in reasons:
                 continue
-            reason = _unsuitable_reason(uut, path, uut.sent_packet(packet, path), size)
+            reason = _unsuitable_reason(profile, uut, path, uut.sent_packet(packet, path), size)
             if reason and path.packet:
                 raise UsageError(f"stream {path.name}: frames of {size} bytes: {reason}")
             if reason:
@@ -58,7 +58,7 @@ def unsuitable_frames(profile: Profile, uut: UnitUnderTest, paths: Sequence[Stre
     return reasons
 
 
-def _unsuitable_reason(uut: UnitUnderTest, path: StreamPath, sent: Packet, size: FrameSize) -> str:
+def _unsuitable_reason(profile: Profile, uut: UnitUnderTest, path: StreamPath, sent: Packet, size: FrameSize) -> str:
     """Return why a stream cannot send a packet through a UUT in frames of this size; empty if it can."""
     added, most = uut.added_bytes(sent, path), largest_frame(path.mtu)
     if added > _TAG_BYTES and size.largest_bytes + added > most:
@@ -68,16 +68,19 @@ def _unsuitable_reason(uut: UnitUnderTest, path: StreamPath, sent: Packet, size:
         )
     if not path.reverse_of or path.packet:
         return ""  # checked for all UUTs
+    answers = f"reverse stream {path.name} sends {sent.headers}"
+    if reason := _unsent_reason(sent, profile):
+        return f"{answers}: {reason}"
     try:
         least = smallest_frame(sent)
+        if size.sizes[0] < least:
+            remedy = f"set frame_sizes to {least} or more, or leave the reverse stream out"
+            return f"{answers}, whose smallest frames have {least} bytes: {remedy}"
+        if sent.vary:
+            check_varying_fields(sent, size)
     except UsageError as error:
-        return f"reverse stream {path.name} sends {sent.headers}: {error}"
-    if size.sizes[0] >= least:
-        return ""
-    return (
-        f"reverse stream {path.name} sends {sent.headers}, whose smallest frames have {least} bytes: set frame_sizes "
-        f"to {least} or more, or leave the reverse stream out"
-    )
+        return f"{answers}: {error}"
+    return ""
 
 
 def _sent_packets(
@@ -93,13 +96,17 @@ def _sent_packets(
 
 
 def _refuse_generator(sent: _SentPacket, profile: Profile) -> None:
+    if reason := _unsent_reason(sent.packet, profile):
+        raise UsageError(f"{sent.where}: {reason}")
+
+
+def _unsent_reason(packet: Packet, profile: Profile) -> str:
+    """Return why the generator cannot send a packet, with layer or field and the remedy; empty if it can."""
     kind = plugins(GENERATORS)[profile.generator.kind]
-    generator = kind(kind.Options.model_validate(profile.generator.options))
-    if reason := generator.unsupported_part(sent.packet):
-        raise UsageError(
-            f"{sent.where}: the generator {profile.generator.kind} cannot send it: {reason}; "
-            "use `generator: auto`, afpacket or xdp"
-        )
+    reason = kind(kind.Options.model_validate(profile.generator.options)).unsupported_part(packet)
+    if not reason:
+        return ""
+    return f"the generator {profile.generator.kind} cannot send it: {reason}; use `generator: auto`, afpacket or xdp"
 
 
 def _refuse_sink(sent: _SentPacket, profile: Profile) -> None:

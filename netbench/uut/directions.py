@@ -61,7 +61,8 @@ def ingress_ends(path: StreamPath, kind: Encapsulation, packets: Sequence[Packet
     local, remote = (forth.ingress_ip, forth.src_ip) if path.has_reverse else (forth.dst_ip, "")
     for packet in packets:
         if encapsulated_at(packet.layers, kind) is not None:
-            return _ends_of(packet, kind, local, remote)
+            ends = _ends_of(packet, kind, local, remote)
+            return ends if path.has_reverse else ends._replace(remote="")
     return TunnelEnds(local, remote)
 
 

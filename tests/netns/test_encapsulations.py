@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from netbench.hosts.pipes import Tail, end
 from netbench.linux.recovery_journal import clean
 from netbench.linux.requirements import Feature, ProbeError, Probes, attempt
 from netbench.model.packet import AnyValue, FieldRef, Layer, Packet, SteppedValues, VaryingField
-from netbench.model.paths import StreamPath
+from netbench.model.paths import StreamId, StreamPath
 from netbench.model.topology_specs import UutSpec
 from netbench.packets.headers import Addresses, sent_layers
 from netbench.packets.scapy_layers import scapy_packet
@@ -93,11 +94,13 @@ def output_with(output: Tail, lines: int, limit_s: float = 2.0) -> list[str]:
     return output.text().splitlines()
 
 
-def sent_and_received(yard: Yard, active: ActiveGuest, path: StreamPath, packet: Packet) -> list[Any]:
+def sent_and_received(
+    yard: Yard, active: ActiveGuest, path: StreamPath, packet: Packet, source: str = "source", sink: str = "sink"
+) -> list[Any]:
     """Send frames of a packet; return those received, and assert that nothing else is."""
     frame = bytes(scapy_packet(as_sent(packet, path, active)) / Payload(MARK))
-    with recording(yard, path.sink.interface) as output:
-        run_checked(yard.hosts["source"], [sys.executable, "-c", SEND, path.source.interface, str(FRAMES), frame.hex()])
+    with recording(yard, path.sink.interface, sink) as output:
+        run_checked(yard.hosts[source], [sys.executable, "-c", SEND, path.source.interface, str(FRAMES), frame.hex()])
         frames = [bytes.fromhex(line) for line in output_with(output, FRAMES + 1, 1.0)[1:]]
     assert [len(other) for other in frames if MARK not in other] == [], "only test frames"
     return [Ether(received) for received in frames]
@@ -247,6 +250,48 @@ def test_packets_that_are_refused_beforehand_would_indeed_be_dropped(yard, kind,
         for packet in packets:
             assert uut.unsupported_reason(packet, (path,)) != ""
             assert sent_and_received(yard, active, path, packet) == []
+
+
+CHOSEN_ENDS = described(
+    VXLAN_.layers[0], layer("IP", src="192.0.2.7", dst="203.0.113.9"), layer("UDP", dport=4789), *VXLAN_.layers[3:]
+)
+BOTH_WAYS: dict[str, Case] = {
+    "bridge, chosen ends": ("raw", {"terminate": "vxlan", "vni": 42}, (CHOSEN_ENDS,)),
+    "router, chosen ends": ("raw", {**ROUTE, "terminate": "vxlan", "vni": 42}, (CHOSEN_ENDS,)),
+    "router, one chosen end": (
+        "raw",
+        {**ROUTE, "terminate": "vxlan", "vni": 42},
+        (described(VXLAN_.layers[0], layer("IP", src="192.0.2.7"), *CHOSEN_ENDS.layers[2:]),),
+    ),
+    "router, usual ends, NAT": ("raw", {**ROUTE, "terminate": "vxlan", "vni": 42, "nat": "source"}, (VXLAN_,)),
+    "OVS, chosen ends": ("ovs", {"terminate": "vxlan", "vni": 42}, (CHOSEN_ENDS,)),
+}
+
+
+@pytest.mark.parametrize(("kind", "options", "packets"), marked(BOTH_WAYS))
+def test_answers_arrive_before_any_other_frame_and_nothing_is_left_of_their_tunnels(yard, kind, options, packets):
+    forth = replace(yard.paths[0], has_reverse=True)
+    back = replace(
+        forth,
+        name="back",
+        number=9,
+        source=forth.sink,
+        ingress=forth.egress,
+        egress=forth.ingress,
+        sink=forth.source,
+        reverse_of=StreamId(forth.name, forth.number),
+    )
+    before, uut = state(yard), made(kind, options)
+    with yard.uut(uut, "u", (forth, back), packets=packets) as active:
+        for packet in packets:
+            assert uut.unsupported_reason(packet, (forth, back)) == ""
+            for path, ends in ((back, ("sink", "source")), (forth, ("source", "sink"))):
+                sent = uut.sent_packet(packet, path)
+                received = sent_and_received(yard, active, path, sent, *ends)
+                assert len(received) == FRAMES
+                for frame in received:
+                    assert_as_expected(frame, sent, path, active)
+    assert state(yard) == before
 
 
 FEATURES = {"vlan": "vlan-interface", "geneve": "geneve", "gre": "gre"}

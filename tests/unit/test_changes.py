@@ -21,6 +21,7 @@ from netbench.linux.changes import (
     AddMacvtap,
     AddNamespace,
     AddNeighbour,
+    AddPeerAddress,
     AddRoute,
     AddRule,
     AddRunDirectory,
@@ -77,6 +78,9 @@ EACH = {
     SetUp(None, "eth1"): "ip link set dev eth1 up",
     Enslave("nb-a", "eth1", "nb-br"): "ip -n nb-a link set dev eth1 master nb-br",
     AddAddress("nb-a", "eth1", "198.18.1.1", 24): "ip -n nb-a address add 198.18.1.1/24 dev eth1",
+    AddPeerAddress("nb-a", "eth1", "192.0.2.1", "203.0.113.9"): (
+        "ip -n nb-a address add 192.0.2.1 peer 203.0.113.9/32 dev eth1"
+    ),
     AddNeighbour(None, "eth1", "198.19.1.2", MAC): f"ip neigh replace 198.19.1.2 lladdr {MAC} dev eth1 nud permanent",
     AddForwardingEntry("nb-a", "eth1", MAC): f"bridge -n nb-a fdb replace {MAC} dev eth1 master static",
     AddForwardingEntries("nb-a", "eth1", 0x02AA00000001, 2, 100, 7): (
