@@ -29,7 +29,8 @@ class HeaderOptions(BaseModel):
 
     `vlans` are the VLANs that a bridge carries: it drops frames of others, and those without a tag. `terminate` is the
     encapsulation that it removes at the ingress, `originate` the one that it adds at the egress. `vlan`, `vni` and
-    `key` are its id. A tunnel that originates leads from the UUT's address at the egress to the sink's.
+    `key` are its id. A tunnel that originates leads from the UUT's address at the egress to the sink's. For a reverse
+    stream, the UUT adds what it terminates, and removes what it originates.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -95,10 +96,10 @@ class PacketOptions(HeaderOptions):
     """What a kernel does to the headers of packets, in addition to forwarding them: as HeaderOptions, and NAT.
 
     `nat` translates addresses one to one: `source` replaces 198.18.x.y by 10.18.x.y and `destination` replaces
-    198.19.x.y by 10.19.x.y.
+    198.19.x.y by 10.19.x.y. Addresses of a reverse stream are translated back.
 
-    A router that terminates also routes packets without the encapsulation; a bridge drops them. The kernel terminates
-    GENEVE with any VNI.
+    A router that terminates also routes packets without the encapsulation; a bridge drops them. Without a reverse
+    stream, the kernel terminates GENEVE with any VNI.
     """
 
     nat: Literal["source", "destination"] | None = None

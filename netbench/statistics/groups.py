@@ -271,12 +271,16 @@ class Group(Repetitions):
 
     @cached_property
     def packet(self) -> SentPacket | None:
-        """What its streams send, the plain packet included; None if it is unknown, or differs between streams."""
+        """What its streams send, the plain packet included; None if it is unknown, or differs between streams.
+
+        Answers of reverse streams have the name of the packet; they may have other headers.
+        """
         spec = self.everything[0].trial.spec
         plain = None if self.frame_size.packet else SentPacket("", "", spec.frames.flows, PLAIN_HEADERS)
         counted = (counts for totals in self.everything for counts in totals.streams if counts is not None)
-        packets = {counts.packet or plain for counts in counted}
-        return packets.pop() if len(packets) == 1 else None
+        packets = [counts.packet or plain for counts in counted]
+        names = {packet.name if packet else None for packet in packets}
+        return packets[0] if len(names) == 1 else None
 
     @property
     def thrown_away(self) -> int:

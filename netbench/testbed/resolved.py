@@ -229,11 +229,11 @@ def resolve_guests(
     found = {}
     for name, spec in guest_specs(topology, uut).items():
         through, guest = tuple(path for path in paths if path.name in streams[name]), make_uut(spec)
+        where = f"UUT {uut.name}: {'' if name == VICTIM else f'neighbour {name}: '}"
         try:
             guest.check(through)
         except UsageError as error:
-            who = "" if name == VICTIM else f"neighbour {name}: "
-            raise UsageError(f"UUT {uut.name}: {who}{error}") from error
+            raise UsageError(f"{where}{error}") from error
         own_packets = dict.fromkeys((*packets, *(path.packet for path in through if path.packet)))
         forwarded = tuple(
             packet
@@ -241,7 +241,10 @@ def resolve_guests(
             if not guest.unsupported_reason(packet, _senders(packet, through, is_own=packet not in packets))
         )
         assignment = Assignment(spec.name, through, entitled[name], topology.uut_host, run_id, forwarded)
-        plan = guest.plan(assignment)
+        try:
+            plan = guest.plan(assignment)
+        except UsageError as error:
+            raise UsageError(f"{where}{error}") from error
         pace = plan.pace.with_share(spec.cpu_limit).with_share(_SHARED_CPU if name in beside_victim else None)
         found[name] = ResolvedGuest(name, spec, assignment, plan, pace)
     return found

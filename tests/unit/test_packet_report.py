@@ -124,6 +124,16 @@ def test_flow_scaling_joins_packets_with_the_same_headers_only():
     assert FLOWS.requirement(model(ENCAPSULATIONS)) == "no UUT was measured with several numbers of flows"
 
 
+def test_flow_scaling_counts_the_flows_of_a_stream_and_not_those_of_answers_with_other_headers():
+    results = []
+    for number in (100, 10_000):
+        forth = stream_counts("forth", packet=flows(number))
+        back = stream_counts("back", packet=flows(number)._replace(flows=1, headers="Ether/IP/UDP/VXLAN/Ether/IP/UDP"))
+        results.append(trial(forth, back, uut="end", frame_size=FrameSize.of(200, f"{number}-flows")))
+    (of,) = flow_scaling(model(campaign(results, uuts=("end",))).groups)
+    assert (of.headers, [point.flows for point in of.points]) == ("Ether/IP/UDP", [100, 10_000])
+
+
 GROUPS = (FieldGroups("Dot1Q.vlan", 4, (FlowGroup("10", 250, 200), FlowGroup("30", 250, 100))),)
 
 
