@@ -48,8 +48,9 @@ from netbench.uut.ovs_bridges import (
     tunnel_changes,
     tunnels_of,
 )
-from netbench.uut.packet_headers import retagged, unfiltered_reason
+from netbench.uut.packet_headers import retagged
 from netbench.uut.packet_interfaces import PacketHandling
+from netbench.uut.packet_refusals import unfiltered_reason
 from netbench.uut.packet_support import added_bytes, at_sink, check_handling, unsupported_reason
 from netbench.vmm.base import guest_directory
 

@@ -25,18 +25,20 @@ from netbench.uut.packet_headers import (
     TRANSLATIONS,
     encapsulated,
     is_chosen,
-    own_address_reason,
     routed,
     terminates,
     translated,
+    without_terminated,
+)
+from netbench.uut.packet_interfaces import PacketHandling
+from netbench.uut.packet_refusals import (
+    own_address_reason,
     unbridgeable_reason,
     unfiltered_reason,
     unroutable_reason,
     unterminated_reason,
     untranslatable_reason,
-    without_terminated,
 )
-from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.routing import routes_ipv6
 
 ROUTING = ("route", "flowtable")
