@@ -14,6 +14,8 @@ MAX_FLOWS = 1 << 20
 MAX_VARYING_FIELDS = 16
 TAGS = ("Dot1Q", "Dot1AD")  # layers with a VLAN id
 IP_LAYERS = ("IP", "IPv6")
+TUNNEL_PORTS = {"vxlan": 4789, "geneve": 6081}  # of UDP: RFC 7348, section 5; RFC 8926, section 3.3
+VXLAN_FLAGS = 0x08  # the VNI is valid (RFC 7348, section 5)
 _USUAL_VLAN = 1  # scapy's default
 _OPPOSITE = {"src": "dst", "dst": "src", "sport": "dport", "dport": "sport"}
 _TUNNELS = ("VXLAN", "GENEVE", "GTP_U_Header", "MPLS")  # whose UDP ports have fixed roles in either direction
@@ -274,3 +276,6 @@ def _mirrored(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
 def _is_tunnel_port(layers: tuple[Layer, ...], number: int) -> bool:
     """Return whether a header is the UDP header of a tunnel."""
     return layers[number].name == "UDP" and number + 1 < len(layers) and layers[number + 1].name in _TUNNELS
+
+
+PLAIN_PACKET = Packet("", (Layer("Ether"), Layer("IP"), Layer("UDP")))  # the headers of frames without a description

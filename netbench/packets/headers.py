@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from netbench.model.packet import (
     ANY,
     IP_LAYERS,
+    VXLAN_FLAGS,
     AnyValue,
     FieldRef,
     FieldValue,
@@ -18,8 +19,6 @@ from netbench.model.packet import (
     layer_ids,
 )
 from netbench.model.traffic import DISCARD_PORT, Traffic
-
-_VXLAN_FLAGS = 0x08  # the VNI is valid (RFC 7348, section 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def sent_layers(
             if not inner:
                 defaults |= {"sport": DISCARD_PORT, "dport": DISCARD_PORT}
         if layer.name == "VXLAN":
-            defaults["flags"] = _VXLAN_FLAGS
+            defaults["flags"] = VXLAN_FLAGS
         if layer.name == "MPLS" and inner and inner[0].name == "MPLS":
             defaults["s"] = 0
         layers.append(layer.with_defaults(**defaults))

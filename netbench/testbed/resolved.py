@@ -8,7 +8,7 @@ from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import MissingError, UsageError
 from netbench.generators.base import Generator
 from netbench.model.frame_size import FrameSize, largest_frame
-from netbench.model.packet import Packet
+from netbench.model.packet import PLAIN_PACKET, Packet
 from netbench.model.paths import StreamPath, host_of
 from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress
@@ -24,7 +24,6 @@ from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
 from netbench.uut.guest import Guest
-from netbench.uut.packet_headers import PLAIN
 from netbench.vmm.base import Vmm
 
 # Approximate share of a CPU that a neighbour gets if the UUT uses this CPU too.
@@ -159,7 +158,7 @@ def unsupported_packets(profile: Profile, guests: Mapping[str, Guests]) -> dict[
 
     UsageError for a packet that no UUT can forward, and for a stream's own packet that its UUT cannot.
     """
-    packets = {name: profile.packets.get(name, PLAIN) for name in profile.packet_names}
+    packets = {name: profile.packets.get(name, PLAIN_PACKET) for name in profile.packet_names}
     reasons: dict[str, dict[str, str]] = {}
     for uut, beside in guests.items():
         made, paths = beside[VICTIM].make(), beside[VICTIM].assignment.paths

@@ -15,12 +15,11 @@ from netbench.linux.changes import AddCgroup, Change
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import Requirement
 from netbench.model.fields import percent_text
-from netbench.model.packet import LayersChange, Packet
+from netbench.model.packet import PLAIN_PACKET, LayersChange, Packet
 from netbench.model.paths import PREFIX, InterfaceRef, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.topology_specs import CpuShares
 from netbench.model.virtualisation import DurationEstimate, Supports, Virtualisation
-from netbench.uut.packet_headers import PLAIN
 
 AT_ONCE = DurationEstimate()  # for UUTs that run already
 # Spanning tree may block a port for 50 s: until it has expired, listened and learned (IEEE 802.1D-1998, 8.10).
@@ -186,7 +185,7 @@ class UnitUnderTest:
     def probe_limit_s(self) -> float | None:
         """The time that probes may take to arrive behind it; None where no plain frame arrives."""
         paths = self._site.paths if self._site else ()
-        return None if self.unsupported_reason(PLAIN, paths) else PROBE_LIMIT_S
+        return None if self.unsupported_reason(PLAIN_PACKET, paths) else PROBE_LIMIT_S
 
     def sent_packet(self, packet: Packet, path: StreamPath) -> Packet:
         """Return the packet that a stream sends to this UUT in trials with `packet`."""

@@ -13,6 +13,7 @@ from ipaddress import IPv4Address
 from netbench.errors import UsageError
 from netbench.model.packet import (
     ANY,
+    TUNNEL_PORTS,
     FieldRef,
     Layer,
     Layers,
@@ -27,7 +28,6 @@ from netbench.model.paths import StreamPath
 from netbench.packets.headers import with_varied_values
 from netbench.uut.packet_headers import (
     TRANSLATIONS,
-    TUNNEL_PORTS,
     Translation,
     TunnelEnds,
     decapsulated,

@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple
 
 from netbench.model.packet import (
     ANY,
+    TUNNEL_PORTS,
+    VXLAN_FLAGS,
     AnyValue,
     FieldRef,
     FieldValue,
@@ -23,12 +25,9 @@ from netbench.model.paths import StreamPath
 
 Address = IPv4Address | IPv6Address
 
-PLAIN = Packet("", (Layer("Ether"), Layer("IP"), Layer("UDP")))
 ROUTED = {"IP": "ttl", "IPv6": "hlim"}  # the headers that a router forwards by, and their fields that it lowers
 LAYER_OF: dict[Encapsulation, str] = {"vlan": "Dot1Q", "vxlan": "VXLAN", "geneve": "GENEVE", "gre": "GRE"}
-TUNNEL_PORTS = {"vxlan": 4789, "geneve": 6081}  # RFC 7348, section 5; RFC 8926, section 3.3
 USUAL_HOPS = 64  # of scapy, in both fields
-VXLAN_FLAGS = 0x08  # RFC 7348, section 5
 _MOST_LISTED = 4096  # values of a varying field that are tried one by one
 
 

@@ -20,7 +20,7 @@ from netbench.linux.changes import (
 )
 from netbench.model.frame_size import USUAL_MTU
 from netbench.model.header_sizes import header_bytes
-from netbench.model.packet import FieldRef, Packet
+from netbench.model.packet import TUNNEL_PORTS, FieldRef, Packet
 from netbench.model.packet_options import NO_CHANGES, Encapsulation, PacketOptions
 from netbench.model.paths import PREFIX, StreamPath, each_nic_once, inside_nics
 from netbench.model.traffic import PREFIX_LENGTH
@@ -33,7 +33,7 @@ from netbench.uut.directions import (
     originating_ends,
     sent_packet,
 )
-from netbench.uut.packet_headers import TUNNEL_PORTS, TunnelEnds, address_runs, encapsulated
+from netbench.uut.packet_headers import TunnelEnds, address_runs, encapsulated
 
 # Routing tables of netbench, by stream: outside its namespaces there are tables of others (0 to 255 as a rule).
 FORWARD_TABLE, LOCAL_TABLE = 198_000, 198_500

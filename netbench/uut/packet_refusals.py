@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
 
 from netbench.model.packet import (
+    TUNNEL_PORTS,
+    VXLAN_FLAGS,
     FieldRef,
     FieldValue,
     Layers,
@@ -15,8 +17,6 @@ from netbench.model.paths import StreamPath
 from netbench.uut.packet_headers import (
     LAYER_OF,
     ROUTED,
-    TUNNEL_PORTS,
-    VXLAN_FLAGS,
     Translation,
     address_of,
     address_runs,

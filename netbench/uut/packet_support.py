@@ -9,7 +9,7 @@ from netbench.linux.changes import AddBridge, AddRule, AddTable, AddTunnel, AddV
 from netbench.linux.machine import Machine
 from netbench.linux.requirements import IN_NETNS, ON_VETH, Feature, Probes
 from netbench.model.header_sizes import header_bytes
-from netbench.model.packet import FieldRef, Layers, LayersChange, Packet
+from netbench.model.packet import PLAIN_PACKET, FieldRef, Layers, LayersChange, Packet
 from netbench.model.paths import StreamPath, each_nic_once, inside_nics
 from netbench.uut.directions import (
     ends_reason,
@@ -21,7 +21,6 @@ from netbench.uut.directions import (
     translation_of,
 )
 from netbench.uut.packet_headers import (
-    PLAIN,
     TRANSLATIONS,
     encapsulated,
     is_chosen,
@@ -190,7 +189,7 @@ def _unsupported_reason(
     """Return the same for the packet as it is sent on these paths, all in one direction, of `every` path of the UUT."""
     options = options_of(paths[0], handling.options) if paths else handling.options
     both = [path for path in paths if path.has_reverse]
-    if packet.name == PLAIN.name and (options.nat or options.originate):
+    if packet.name == PLAIN_PACKET.name and (options.nat or options.originate):
         return UNRECOGNISABLE
     if options.vlans:
         return unfiltered_reason(packet, options.vlans)

@@ -31,6 +31,7 @@ from netbench.linux.recovery_journal import from_json, to_json
 from netbench.model.frame_size import FrameSize
 from netbench.model.packet import (
     ANY,
+    PLAIN_PACKET,
     FieldRef,
     Layer,
     ListedValues,
@@ -49,7 +50,7 @@ from netbench.plan.schedule import CampaignPlan
 from netbench.plan.warnings import unsupported_packets as warnings_of
 from netbench.testbed.resolved import make_uut, resolve, resolve_guests, unsupported_packets
 from netbench.uut.base import Assignment, UnitUnderTest
-from netbench.uut.packet_headers import PLAIN, retagged
+from netbench.uut.packet_headers import retagged
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import at_sink, missing_feature, require_ipv6
 from netbench.uut.raw import RawOptions
@@ -90,16 +91,16 @@ def uut(kind: str = "raw", **options: object) -> UnitUnderTest:
 
 ROUTE = {"forward": "route"}
 SUPPORTED = [
-    ({}, "raw", [PLAIN, VLAN, QINQ, MPLS, VXLAN, GRE_OF_IP, packet(ETHER, IPV6, UDP)]),
+    ({}, "raw", [PLAIN_PACKET, VLAN, QINQ, MPLS, VXLAN, GRE_OF_IP, packet(ETHER, IPV6, UDP)]),
     ({"forward": "tc"}, "raw", [MPLS, QINQ]),
     ({"forward": "xdp"}, "raw", [MPLS, QINQ]),
-    (ROUTE, "raw", [PLAIN, VXLAN, VXLAN_6, GRE_OF_IP, packet(ETHER, IPV6, UDP)]),
-    (ROUTE, "container", [PLAIN, packet(ETHER, IPV6, UDP)]),
-    (ROUTE, "qemu", [PLAIN, packet(ETHER, IPV6, UDP)]),
+    (ROUTE, "raw", [PLAIN_PACKET, VXLAN, VXLAN_6, GRE_OF_IP, packet(ETHER, IPV6, UDP)]),
+    (ROUTE, "container", [PLAIN_PACKET, packet(ETHER, IPV6, UDP)]),
+    (ROUTE, "qemu", [PLAIN_PACKET, packet(ETHER, IPV6, UDP)]),
     ({"vlans": [7, 100]}, "raw", [VLAN, packet(ETHER, layer("Dot1Q"), IP, vary={"Dot1Q.vlan": ListedValues((5, 7))})]),
     ({"vlans": [7]}, "raw", [packet(ETHER, TAG, IP, vary={"Dot1Q.vlan": RandomValues(1, 4094, 9)})]),
-    ({**ROUTE, "terminate": "vlan", "vlan": 100}, "raw", [VLAN, PLAIN, packet(ETHER, TAG, IPV6, UDP)]),
-    ({**ROUTE, "terminate": "gre"}, "raw", [GRE_OF_IP, PLAIN]),
+    ({**ROUTE, "terminate": "vlan", "vlan": 100}, "raw", [VLAN, PLAIN_PACKET, packet(ETHER, TAG, IPV6, UDP)]),
+    ({**ROUTE, "terminate": "gre"}, "raw", [GRE_OF_IP, PLAIN_PACKET]),
     ({"terminate": "vlan", "vlan": 100}, "raw", [VLAN]),
     ({"retag": {100: 200}}, "ovs", [VLAN]),
     ({"terminate": "geneve", "vni": 1}, "ovs", [packet(ETHER, IP, UDP, layer("GENEVE", vni=1), ETHER, IP)]),
@@ -135,10 +136,10 @@ REFUSED = [
     ("raw", ROUTE, packet(ETHER, layer("IPv6", src="fe80::1"), UDP), "IPv6.src: .*fe80::1"),
     ("raw", ROUTE, packet(ETHER, IP, vary={"IP.dst": SteppedValues(0xDFFFFFF0, 1, 99)}), "IP.dst: .*224.0.0.0"),
     ("raw", {"vlans": [7]}, VLAN, r"Dot1Q.vlan: .* VLANs 7; send Dot1Q\(vlan=7\)"),
-    ("raw", {"vlans": [7]}, PLAIN, r"Dot1Q: .* no 802.1Q tag behind Ether; send Ether\(\)/Dot1Q\(vlan=7\)/"),
+    ("raw", {"vlans": [7]}, PLAIN_PACKET, r"Dot1Q: .* no 802.1Q tag behind Ether; send Ether\(\)/Dot1Q\(vlan=7\)/"),
     ("raw", {"vlans": [100]}, QINQ, "Dot1Q: .* no 802.1Q tag behind Ether"),
     ("ovs", {"retag": {7: 8}}, VLAN, "Dot1Q.vlan: "),
-    ("raw", {"terminate": "vlan", "vlan": 100}, PLAIN, r"Dot1Q: .*; send Ether\(\)/Dot1Q\(vlan=100\)/"),
+    ("raw", {"terminate": "vlan", "vlan": 100}, PLAIN_PACKET, r"Dot1Q: .*; send Ether\(\)/Dot1Q\(vlan=100\)/"),
     ("raw", {"terminate": "vlan", "vlan": 100}, QINQ, "Dot1Q: "),
     (
         "raw",
@@ -170,8 +171,8 @@ REFUSED = [
         packet(ETHER, IP, UDP, layer("VXLAN", vni=42, flags=12), ETHER, IP, UDP),
         "VXLAN.flags: ",
     ),
-    ("raw", {**ROUTE, "nat": "source"}, PLAIN, "IP: .*sinks recognise plain frames"),
-    ("ovs", {"originate": "vlan", "vlan": 5}, PLAIN, "IP: .*sinks recognise plain frames"),
+    ("raw", {**ROUTE, "nat": "source"}, PLAIN_PACKET, "IP: .*sinks recognise plain frames"),
+    ("ovs", {"originate": "vlan", "vlan": 5}, PLAIN_PACKET, "IP: .*sinks recognise plain frames"),
     (
         "raw",
         {**ROUTE, "terminate": "gre", "key": 5},
@@ -188,7 +189,7 @@ REFUSED = [
     (
         "raw",
         {"terminate": "vxlan", "vni": 42},
-        PLAIN,
+        PLAIN_PACKET,
         r"VXLAN: .*; send Ether\(\)/IP\(\)/UDP\(dport=4789\)/VXLAN\(vni=42\)/",
     ),
     (
@@ -283,7 +284,7 @@ def test_ipv6_is_not_routed_outside_namespaces():
 
 def test_a_plain_packet_changes_nothing_in_what_a_router_did_before():
     """No IPv6, no rules, no tunnels: their cost would be that of other packets."""
-    steps = uut(**ROUTE).plan(Assignment("u", PATHS, packets=(PLAIN,))).steps
+    steps = uut(**ROUTE).plan(Assignment("u", PATHS, packets=(PLAIN_PACKET,))).steps
     assert not [step for step in steps if isinstance(step, AddRule | AddRoute | AddTunnel)]
     assert not [step for step in steps if "ipv6" in step.command or ":" in getattr(step, "address", "")]
 

@@ -41,7 +41,6 @@ OWN_FIELDS: Mapping[FieldRef, FieldValue | AnyValue] = {
     FieldRef("IP", "id"): ANY,
     FieldRef("IPv6", "hlim"): 32,
 }
-PLAIN = Packet("", (Layer("Ether"), Layer("IP"), Layer("UDP")))
 
 
 def unsupported_part(packet: Packet) -> str:

@@ -12,9 +12,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
-from netbench.generators.pktgen.packet_settings import PLAIN, address_settings
+from netbench.generators.pktgen.packet_settings import address_settings
 from netbench.model.frame_size import FCS_BYTES, FrameSize
-from netbench.model.packet import FieldRef, Packet, SteppedValues, VaryingField
+from netbench.model.packet import PLAIN_PACKET, FieldRef, Packet, SteppedValues, VaryingField
 from netbench.model.traffic import NS_PER_S, Traffic
 from netbench.model.units import l1_bits
 
@@ -90,7 +90,7 @@ def _plain_packet(traffic: Traffic) -> Packet:
     if traffic.flows > 1:
         first = random.Random(traffic.seed).randint(_FIRST_FLOW_PORT, _LAST_PORT - traffic.flows)
         ports = (VaryingField(FieldRef("UDP", "sport"), SteppedValues(first, 1, traffic.flows)),)
-    return replace(PLAIN, vary=ports)
+    return replace(PLAIN_PACKET, vary=ports)
 
 
 def speed_settings(options: PktGenOptions, *, paced: bool) -> Settings:

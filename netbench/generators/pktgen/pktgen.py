@@ -9,7 +9,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.generators.base import Generator, Source, SourcePreference
 from netbench.generators.pktgen.control import Control, PktgenSender
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenDevice, realtime_offset_ns
-from netbench.generators.pktgen.packet_settings import OWN_FIELDS, PLAIN, header_settings, unsupported_part
+from netbench.generators.pktgen.packet_settings import OWN_FIELDS, header_settings, unsupported_part
 from netbench.generators.pktgen.parameters import (
     PktGenOptions,
     delay_ns,
@@ -21,7 +21,7 @@ from netbench.hosts.base import Host, kernel_of, machine_name
 from netbench.linux.proc import CpuTicks, SchedTimes, kernel_thread, parse_cpu_ticks, parse_sched_times, softirq_s
 from netbench.linux.requirements import IN_A_VM, Feature, Probes
 from netbench.model.frame_size import FrameSize
-from netbench.model.packet import AnyValue, FieldRef, FieldValue, Packet
+from netbench.model.packet import PLAIN_PACKET, AnyValue, FieldRef, FieldValue, Packet
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import NOTHING_SENT, NS_PER_S, Sent, Stamps, Traffic
 
@@ -153,7 +153,7 @@ class PktGenSource(Source):
         self._traffic, self._offset_ns = traffic, realtime_offset_ns(host)  # between its clocks
         paced = traffic.fps is not None
         self._sent_described |= traffic.packet is not None
-        headers = header_settings(traffic.packet or PLAIN) if self._sent_described else {}
+        headers = header_settings(traffic.packet or PLAIN_PACKET) if self._sent_described else {}
         for sender in self._sending(traffic):
             settings = {**device_settings(traffic), **headers, **speed_settings(self._options, paced=paced)}
             control.prepare(sender, settings, traffic.longest_s if paced else traffic.duration_s)

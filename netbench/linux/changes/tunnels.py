@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from netbench.linux.changes.base import RequestInNamespace
 from netbench.linux.changes.links import AddLink
+from netbench.model.packet import TUNNEL_PORTS
 
-VXLAN_PORT, GENEVE_PORT = 4789, 6081  # RFC 7348, section 5; RFC 8926, section 3.3
+_PORTS = {kind: f"dstport {port}" for kind, port in TUNNEL_PORTS.items()}
 _HOPS = 64  # as in VXLAN and GENEVE (net.ipv4.ip_default_ttl)
 
 
@@ -41,12 +42,10 @@ class AddTunnel(AddLink):
         ends = f"{'local {0.local}' if self.local else ''} {'remote {0.remote}' if self.remote else ''}"
         match self.kind:
             case "vxlan":
-                of_kind = f"id {{0.id}} {ends} dstport {VXLAN_PORT} nolearning noudpcsum"
+                of_kind = f"id {{0.id}} {ends} {_PORTS['vxlan']} nolearning noudpcsum"
             case "geneve":
-                receives = f"external dstport {GENEVE_PORT}"
-                of_kind = (
-                    f"id {{0.id}} remote {{0.remote}} dstport {GENEVE_PORT} noudpcsum" if self.remote else receives
-                )
+                receives = f"external {_PORTS['geneve']}"
+                of_kind = f"id {{0.id}} remote {{0.remote}} {_PORTS['geneve']} noudpcsum" if self.remote else receives
             case _:
                 # By default, the outer header has the TTL of the inner one (ip_tunnel_xmit).
                 ttl = f"ttl {_HOPS}" if self.remote else ""
