@@ -139,6 +139,20 @@ def check_varying_fields(packet: Packet, size: FrameSize) -> None:
         check_layout(build.template(packet, size, 1))
 
 
+def check_learned_addresses(packet: Packet, size: FrameSize) -> None:
+    """Raise UsageError if bridges would have to learn more addresses than the sink announces in learning frames."""
+    from netbench.packets.learning import MOST_LEARNED, combinations, learned_fields  # noqa: PLC0415 - loads numpy
+
+    sent = _sent(packet, _ANY_ADDRESSES)
+    template = _Build(arriving_layers(sent, packet, None), _Build(sent)).template(packet, size, 1)
+    if (many := combinations(template)) > MOST_LEARNED:
+        raise UsageError(
+            f"{', '.join(field.name for field in learned_fields(template))}: {many:,} combinations of destination MAC "
+            f"address and VLAN, and the sink announces at most {MOST_LEARNED:,} to bridges outside netbench's control, "
+            "which flood all other frames; write fewer values"
+        )
+
+
 def _sent(
     packet: Packet, addresses: Addresses, own_fields: Mapping[FieldRef, FieldValue | AnyValue] | None = None
 ) -> Layers:

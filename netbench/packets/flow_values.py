@@ -110,6 +110,16 @@ def flow_bytes(template: FrameTemplate) -> FlowBytes:
     )
 
 
+def first_bytes(template: FrameTemplate, flows: npt.NDArray[np.int64], size: int) -> list[bytes]:
+    """Return the first bytes of the frames of these flows, `size` (even) bytes of each."""
+    frame = next(iter(template.frames.values()))
+    found = np.tile(np.frombuffer(frame[:size], ">u2"), (len(flows), 1))
+    for at, half in _halves(template, frame, flows).items():
+        if at < size:
+            found[:, at // 2] = half
+    return [row.tobytes() for row in found]
+
+
 def check_layout(template: FrameTemplate) -> None:
     """Raise UsageError if more bytes differ between flows than a source can write; without the values of any flow."""
     if template.flows > 1:

@@ -93,8 +93,8 @@ class AutoSink(Sink):
                 sink.rest()
         self._armed.arm(incoming)
 
-    def prime_fdb(self, mac: str) -> None:
-        self._armed.prime_fdb(mac)
+    def prime_fdb(self, frames: Sequence[bytes]) -> None:
+        self._armed.prime_fdb(frames)
 
     def armed(self, timeout_s: float) -> bool:
         return self._armed.armed(timeout_s)

@@ -2,7 +2,7 @@
 
 import resource
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -68,6 +68,14 @@ class Incoming:
         )
 
 
+LEARNING_BATCH = 250  # learning frames of one request to a sink's process: lines stay shorter than a pipe
+
+
+def batched(frames: Sequence[bytes], most: int) -> Iterator[Sequence[bytes]]:
+    """Yield frames in their order, at most so many at once."""
+    return (frames[at : at + most] for at in range(0, len(frames), most))
+
+
 class Sink(Protocol):
     """One sink on one NIC, kept ready across trials.
 
@@ -99,8 +107,11 @@ class Sink(Protocol):
     def arm(self, incoming: Incoming) -> None:
         """Begin to receive; returns at once."""
 
-    def prime_fdb(self, mac: str) -> None:
-        """Send a learning frame (RFC 2544, section 23) to this address out of its NIC, if it can send at all."""
+    def prime_fdb(self, frames: Sequence[bytes]) -> None:
+        """Send learning frames (RFC 2544, section 23) out of its NIC, without FCS, if it can send at all.
+
+        It pauses between them, so that no short queue overflows. All are sent once armed() returns True.
+        """
         return
 
     def armed(self, timeout_s: float) -> bool:

@@ -18,7 +18,7 @@ from netbench.linux.requirements import ON_VETH, Feature, ProbeError, Probes
 from netbench.model.received import Received
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent
-from netbench.sinks.base import Incoming, Sink, SinkKind, SinkPreference
+from netbench.sinks.base import LEARNING_BATCH, Incoming, Sink, SinkKind, SinkPreference, batched
 from netbench.sinks.bpf_counter import SAMPLE_BYTES, Capacity
 from netbench.sinks.bpf_hooks import HookChoice, attach
 from netbench.sinks.bpf_worker import NAME, Counting, CountRequest, to_json
@@ -41,6 +41,7 @@ class RemoteCounting:
     def __init__(self, interface: str, hook: HookChoice, host: Host) -> None:
         self._host, self._interface, self._hook = host, interface, hook
         self._process: WorkerProcess | None = None
+        self._unanswered = 0  # requests for learning frames
         self.where = ""
 
     def attach(self) -> None:
@@ -57,12 +58,19 @@ class RemoteCounting:
         self._send({"do": "begin", "request": to_json(request)})
 
     def begun(self, timeout_s: float) -> None:
-        """Return once it counts."""
-        self.where = str(self._answer(timeout_s)["where"])
+        """Return once it counts and has sent all learning frames."""
+        try:
+            self.where = str(self._answer(timeout_s)["where"])
+        finally:  # the answers to requests for learning frames follow in any case, if the process is alive
+            while self._process is not None and self._unanswered:
+                self._unanswered -= 1
+                self._answer(_ANSWER_S)
 
-    def prime_fdb(self, mac: str) -> None:
-        """Send a learning frame, as Counting.prime_fdb()."""
-        self._send({"do": "learn", "mac": mac})
+    def prime_fdb(self, frames: Sequence[bytes]) -> None:
+        """Request learning frames, as Counting.prime_fdb(); begun() waits until they are sent."""
+        for part in batched(frames, LEARNING_BATCH):
+            self._send({"do": "learn", "frames": [frame.hex() for frame in part]})
+            self._unanswered += 1
 
     def end(self) -> str:
         """Stop counting and write the sample, as Counting.end()."""
@@ -82,7 +90,7 @@ class RemoteCounting:
 
     def close(self) -> None:
         """End the process; harmless if called twice."""
-        process, self._process, self.where = self._process, None, ""
+        process, self._process, self.where, self._unanswered = self._process, None, "", 0
         if process is not None:
             process.close()
 
@@ -247,9 +255,9 @@ class BpfSink(Sink):
         except (MissingError, TestbedError, UsageError) as error:
             self._error = str(error)
 
-    def prime_fdb(self, mac: str) -> None:
+    def prime_fdb(self, frames: Sequence[bytes]) -> None:
         if not self._error:
-            self._opened.prime_fdb(mac)
+            self._opened.prime_fdb(frames)
 
     def armed(self, timeout_s: float) -> bool:
         if not self._error:

@@ -1,10 +1,10 @@
 """The process that counts for a sink bpf on another host: `python -m netbench.sinks.bpf_worker INTERFACE HOOK`.
 
 It attaches the program to the interface in its network namespace until its stdin ends. It executes the lines of stdin.
-It answers each of them, except `learn`, with one line; an answer also follows the start:
+It answers each of them with one line; an answer also follows the start:
 
     → {"do": "begin", "request": {…}}       ← {"where": "the hook, and why there"}
-    → {"do": "learn", "mac": "…"}
+    → {"do": "learn", "frames": ["…"]}      ← {"where": "…"}         once these frames (hexadecimal) are sent
     → {"do": "end"}                         ← {"no_sample": "why the sample cannot be written", or ""}
     → {"do": "received", "sent": {…}}       ← {"received": {…}}
     → {"do": "rest"}                        ← {"where": ""}          no program is there until the next `begin`
@@ -17,7 +17,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic, traffic_data, traffic_of
 from netbench.sinks.bpf_counter import BpfCounter, Capacity
 from netbench.sinks.bpf_hooks import AttachedCounter, HookChoice, attach
-from netbench.sinks.flush import flush_frame
+from netbench.sinks.flush import send_paced
 from netbench.sinks.measuring_window import received_of, settled
 
 NAME = "bpf"
@@ -111,11 +111,11 @@ class Counting:
     def begun(self, timeout_s: float) -> None:
         """Return at once, because it counts already; RemoteCounting waits for its process here."""
 
-    def prime_fdb(self, mac: str) -> None:
-        """Send a learning frame to this address out of the NIC."""
+    def prime_fdb(self, frames: Sequence[bytes]) -> None:
+        """Send learning frames out of the NIC, with pauses."""
         assert self._speaker is not None, "attach() comes first"
         try:
-            self._speaker.send(flush_frame(self._speaker.getsockname()[4].hex(":"), mac))
+            send_paced(self._speaker, list(frames))
         except OSError:
             return  # the NIC is gone or down: its counters show that to the judge
 
@@ -204,9 +204,8 @@ def _answer(counting: Counting, request: Mapping[str, Any]) -> None:
         answer = {"missing": str(error)}
     except NetbenchError as error:
         answer = {"failed": str(error)}
-    if answer:
-        with suppress(BrokenPipeError):  # the reader is gone: stdin will end
-            os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b"\n")
+    with suppress(BrokenPipeError):  # the reader is gone: stdin will end
+        os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b"\n")
 
 
 def _done(counting: Counting, request: Mapping[str, Any]) -> Mapping[str, object]:
@@ -219,8 +218,7 @@ def _done(counting: Counting, request: Mapping[str, Any]) -> Mapping[str, object
             counting.detach()
         case "learn":
             if counting.where:  # otherwise the last answer reported why it does not count
-                counting.prime_fdb(request["mac"])
-            return {}
+                counting.prime_fdb([bytes.fromhex(frame) for frame in request["frames"]])
         case "end":
             return {"no_sample": counting.end()}
         case "received":

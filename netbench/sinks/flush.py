@@ -11,7 +11,7 @@ It is started once and receives one line per request in every trial, until stdin
 
     → FRAMES SECONDS CAPTURE   ← "seen" once the file CAPTURE ends with one of them, "unseen" if not within SECONDS
     → FRAMES 0                 ← "unseen" once they are sent
-    → learn MAC                ← "unseen" once a learning frame is sent to MAC, from which bridges learn the NIC's port
+    → learn FRAME,FRAME…       ← "unseen" once these learning frames, in hexadecimal, are sent
                                ← "failed: why"
 
 It also runs alone in guests: it needs nothing of netbench, and only the smallest standard library of Python.
@@ -36,12 +36,41 @@ _TAIL_BYTES = 1 << 15
 _POLL_S = 0.002
 _QUEUE_FULL_RETRIES = 1000
 _ENOBUFS = 105  # the NIC's queue is briefly full; importing errno would cost a guest more
+_FRAME_BYTES = 60
+# Learning frames are sent in small groups with pauses, at most 10,000 frames/s, so that no short queue overflows.
+_GROUP_FRAMES, _PAUSE_S = 10, 0.001
 
 
 def flush_frame(src_mac: str, dst_mac: str = FLUSH_MAC) -> bytes:
     """Return a 60-byte frame to FLUSH_MAC or another address, of the experimental EtherType 0x88b5 (IEEE 802)."""
-    macs = bytes.fromhex((dst_mac + src_mac).replace(":", ""))
-    return (macs + struct.pack(">H", 0x88B5)).ljust(60, b"\0")
+    return padded(bytes.fromhex((dst_mac + src_mac).replace(":", "")))
+
+
+def padded(header: bytes) -> bytes:
+    """Return a 60-byte frame with this header (MAC addresses and tags), of the experimental EtherType 0x88b5."""
+    return (header + struct.pack(">H", 0x88B5)).ljust(_FRAME_BYTES, b"\0")
+
+
+def send_paced(sender: socket.socket, frames: list[bytes]) -> None:
+    """Send frames with pauses; OSError if that is impossible."""
+    for number, frame in enumerate(frames):
+        if number and number % _GROUP_FRAMES == 0:
+            time.sleep(_PAUSE_S)
+        _send(sender, frame)
+
+
+def _send(sender: socket.socket, frame: bytes) -> bool:
+    """Send a frame, again while the NIC's queue is full; return False if that takes too long."""
+    for _ in range(_QUEUE_FULL_RETRIES):
+        try:
+            sender.send(frame)
+            return True
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            if error.errno != _ENOBUFS:
+                raise
+    return False
 
 
 def main() -> None:
@@ -52,7 +81,7 @@ def main() -> None:
         count, word, *capture = line.split(maxsplit=2)
         try:
             if count == LEARN:
-                sender.send(1, word)
+                sender.send_learning([bytes.fromhex(frame) for frame in word.strip().split(",")])
             else:
                 sender.send(int(count))
         except OSError as error:
@@ -69,24 +98,25 @@ class FlushSender:
         self._interface = interface
         self._socket: socket.socket | None = None
 
-    def send(self, count: int, dst_mac: str = FLUSH_MAC) -> None:
-        """Send so many frames; OSError if that is impossible."""
-        sender = self._socket = self._socket or socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        sender.bind((self._interface, 0))  # again: another interface of the same name may have replaced it
-        frame = bytearray(flush_frame(sender.getsockname()[4].hex(":"), dst_mac))
+    def send(self, count: int) -> None:
+        """Send so many flush frames; OSError if that is impossible."""
+        sender = self._bound()
+        frame = bytearray(flush_frame(sender.getsockname()[4].hex(":")))
         returned_ns = 0
         for number in range(count):
             _STAMP.pack_into(frame, _STAMP_AT, _STAMPED, number, time.time_ns(), returned_ns)
-            for _ in range(_QUEUE_FULL_RETRIES):
-                try:
-                    sender.send(frame)
-                    returned_ns = time.time_ns()
-                    break
-                except BlockingIOError:
-                    continue
-                except OSError as error:
-                    if error.errno != _ENOBUFS:
-                        raise
+            if _send(sender, bytes(frame)):
+                returned_ns = time.time_ns()
+
+    def send_learning(self, frames: list[bytes]) -> None:
+        """Send learning frames; OSError if that is impossible."""
+        send_paced(self._bound(), frames)
+
+    def _bound(self) -> socket.socket:
+        """Return the socket, bound to the NIC again: another interface of the same name may have replaced it."""
+        sender = self._socket = self._socket or socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        sender.bind((self._interface, 0))
+        return sender
 
 
 def _appears(capture: str, wait_s: float) -> bool:

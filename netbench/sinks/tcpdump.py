@@ -134,8 +134,8 @@ class TcpdumpSink(Sink):
             self._tcpdump.count_live(incoming.expected, self._from_ns, self._cpus)
         self._flush_process.start()
 
-    def prime_fdb(self, mac: str) -> None:
-        self._flush_process.prime_fdb(mac)
+    def prime_fdb(self, frames: Sequence[bytes]) -> None:
+        self._flush_process.prime_fdb(frames)
 
     def armed(self, timeout_s: float) -> bool:
         """Return whether tcpdump reports that it is listening."""

@@ -25,7 +25,7 @@ from netbench.hosts.worker_client import WorkerProcess
 from netbench.model.frame_template import ExpectedHeaders
 from netbench.model.traffic import PKTGEN_MAGIC, Sent, Traffic
 from netbench.sinks import flush, remote_capture_count
-from netbench.sinks.base import Incoming
+from netbench.sinks.base import LEARNING_BATCH, Incoming, batched
 from netbench.sinks.remote_capture_count import InCapture
 
 _TAG_BYTES = 4
@@ -291,9 +291,12 @@ class FlushProcess:
         answer = self._answer_to(f"{frames} {wait_s:g} {capture}\n" if capture else f"{frames} 0\n", wait_s)
         return answer == flush.SEEN if answer in (flush.SEEN, flush.UNSEEN) else None
 
-    def prime_fdb(self, mac: str) -> None:
-        """Send one frame to this address, from which bridges learn the NIC's port; errors are ignored."""
-        self._answer_to(f"{flush.LEARN} {mac}\n", 0.0)
+    def prime_fdb(self, frames: Sequence[bytes]) -> None:
+        """Send frames from which bridges learn the NIC's port; errors are ignored."""
+        for part in batched(frames, LEARNING_BATCH):
+            answer = self._answer_to(f"{flush.LEARN} {','.join(frame.hex() for frame in part)}\n", 0.0)
+            if answer != flush.UNSEEN:
+                return  # the NIC is gone or down: its counters show that to the judge
 
     def close(self) -> None:
         """End the process; harmless if called twice."""

@@ -9,7 +9,7 @@ from netbench.model.frame_size import FrameSize, largest_frame
 from netbench.model.packet import Packet
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
-from netbench.packets.build import added_bytes, check_varying_fields, smallest_frame
+from netbench.packets.build import added_bytes, check_learned_addresses, check_varying_fields, smallest_frame
 from netbench.uut.base import UnitUnderTest
 
 _TAG_BYTES = 4
@@ -22,6 +22,7 @@ class _SentPacket(NamedTuple):
     packet: Packet
     sizes: Sequence[FrameSize]
     size_key: str  # of the frame sizes, for messages
+    stream: str = ""  # with this packet of its own
 
 
 def refuse_packets(profile: Profile, paths: Sequence[StreamPath], sizes: Mapping[str, Sequence[FrameSize]]) -> None:
@@ -34,6 +35,7 @@ def refuse_packets(profile: Profile, paths: Sequence[StreamPath], sizes: Mapping
         _refuse_sink(sent, profile)
         _refuse_sizes(sent, paths)
         _refuse_varying(sent)
+        _refuse_addresses(sent, paths)
 
 
 def unsuitable_frames(profile: Profile, uut: UnitUnderTest, paths: Sequence[StreamPath]) -> dict[str, str]:
@@ -92,7 +94,7 @@ def _sent_packets(
     for path in paths:
         if path.packet is not None:
             where = f"stream {path.name}: packet {path.packet.name}"
-            yield _SentPacket(where, path.packet, sizes.get(path.name, ()), "its frame size")
+            yield _SentPacket(where, path.packet, sizes.get(path.name, ()), "its frame size", path.name)
 
 
 def _refuse_generator(sent: _SentPacket, profile: Profile) -> None:
@@ -146,3 +148,17 @@ def _refuse_varying(sent: _SentPacket) -> None:
             check_varying_fields(sent.packet, size)
         except UsageError as error:
             raise UsageError(f"{sent.where}: vary: {error}") from error
+
+
+def _refuse_addresses(sent: _SentPacket, paths: Sequence[StreamPath]) -> None:
+    """Refuse a packet with more destination MAC addresses and VLANs than sinks announce to bridges outside."""
+    for path in paths:
+        sends = path.name == sent.stream if sent.stream else path.packet is None
+        packet = sent.packet if sent.stream else path.packet_of(sent.packet)
+        if not (sends and path.leads_outside and packet and packet.vary):
+            continue
+        for size in sent.sizes[:1]:  # headers are the same in all sizes
+            try:
+                check_learned_addresses(packet, size)
+            except UsageError as error:
+                raise UsageError(f"{sent.where}: vary: {error} (stream {path.name})") from error

@@ -42,6 +42,7 @@ from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
 from netbench.testbed.ssh_hosts import connected_hosts
 from netbench.testbed.virtual_machines import VmMachine, running_vms
+from netbench.trial.learning import LearningSchedule
 from netbench.trial.probing import await_ways
 from netbench.trial.setup import Endpoints, TrialSetup
 from netbench.uut.base import ActiveGuest, ObservedDelays, Site, bring_up
@@ -93,6 +94,7 @@ class Testbed:
         self._endpoints: dict[str, Endpoints] = {}
         self._delayed_by_sink: set[str] = set()
         self._trials = count()
+        self._learning = LearningSchedule()
         self._softirqs = softirq_threads()
         self._delays: dict[tuple[str, str], ObservedDelays] = {}  # by UUT, and guest beside it
 
@@ -232,6 +234,7 @@ class Testbed:
         outside = [self._endpoints[path.name] for path in paths if path.leads_outside and path.name in self._endpoints]
         if outside and active.ready.probe_limit_s is not None:
             await_ways(self.setup({}), active, outside, active.ready.probe_limit_s)
+        self._learning.forget()
 
     def _macs(self, paths: Sequence[StreamPath]) -> dict[InterfaceRef, str]:
         """Return the present MAC addresses of all NICs of some paths."""
@@ -281,6 +284,7 @@ class Testbed:
             not_own=self.topology.ssh_hosts.keys(),
             scratch=self._scratch,
             packets=self._profile.packets,
+            learning=self._learning,
             cpu_delays=partial(read_cpu_delays, softirqs=self._softirqs),
         )
 

@@ -24,6 +24,7 @@ from netbench.hosts.pipes import Lines, end
 from netbench.hosts.remote_code import program_command
 from netbench.model.counts import StreamCounts
 from netbench.model.frame_size import FCS_BYTES, MIN_FRAME_SIZE, FrameSize
+from netbench.model.frame_template import ExpectedHeaders
 from netbench.model.paths import StreamPath
 from netbench.model.received import Received
 from netbench.model.traffic import NOTHING_SENT, PKTGEN_MAGIC, Sent, Traffic
@@ -300,7 +301,7 @@ def probe(
         receiving = Receiving(endpoints, traffic, Recording(Path(scratch)), *began)
         receiving.arm()
         unready = prepare(endpoints, traffic)
-        learn(endpoints)
+        learn(setup, endpoints)
         armed = receiving.armed()
         witnesses = _witnesses(endpoints, traffic) if look else {}
         for witness in witnesses.values():
@@ -325,16 +326,24 @@ def _witnesses(endpoints: Sequence[Endpoints], traffic: Mapping[str, Traffic]) -
     }
 
 
-def learn(endpoints: Sequence[Endpoints]) -> None:
-    """Send learning frames (RFC 2544, section 23) on all paths that netbench did not create.
+def learn(
+    setup: TrialSetup,
+    endpoints: Sequence[Endpoints],
+    headers: Mapping[str, ExpectedHeaders | None] = {},
+    *,
+    at_once: bool = False,
+) -> None:
+    """Send the learning frames (RFC 2544, section 23) that are due on all paths that netbench did not create.
 
     Bridges learn from them where the sinks are. Such a frame goes from the sink to the source, like an answer to the
-    test frames. Call it before each trial: bridges forget addresses after minutes, and sooner when the spanning tree
-    changes.
+    test frames. Call it before each trial. `headers` are those of described packets, by stream. `at_once` sends also
+    those that are not due yet.
     """
     for ends in endpoints:
         if ends.path.leads_outside:
-            ends.sink.prime_fdb(ends.path.source.mac)
+            of_packet, now_ns = headers.get(ends.path.name), setup.clock.monotonic_ns()
+            if frames := setup.learning.due_frames(ends.path, of_packet, now_ns, at_once=at_once):
+                ends.sink.prime_fdb(frames)
 
 
 def _traffic(ends: Endpoints, active: ActiveGuest, number: int) -> Traffic:

@@ -72,7 +72,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             receiving = Receiving(endpoints, traffic, recording, spec.index, started_ns, setup.realtime, at_sink)
             receiving.arm()
             unready = prepare(endpoints, traffic)
-            learn(endpoints)
+            learn(setup, endpoints, receiving.headers, at_once=attempt > 1)
             for guest in guests:
                 guest.active.uut.reset()
             all_armed = receiving.armed()

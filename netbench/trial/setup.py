@@ -20,6 +20,7 @@ from netbench.model.tester import Identity, StreamEnds
 from netbench.model.traffic import Traffic
 from netbench.model.trial import GuestTask, TrialSpec
 from netbench.sinks.base import Sink
+from netbench.trial.learning import LearningSchedule
 from netbench.uut.base import ActiveGuest
 
 NicReader = Callable[[Iterable[InterfaceRef]], dict[InterfaceRef, NicCounters]]
@@ -79,7 +80,8 @@ class TrialSetup:
     `guests` are all running guests, by name. `loads` are the loads inside some of them. `machine_cpu_s` is the CPU time
     that the UUT's machine has used so far. `numbers` are the numbers of all trials on this testbed.
     `scratch` is a directory for files that are not kept; None: the directory for temporary files. `cpu_delays` reads
-    the delays of threads of this machine. `packets` are the described packets of trials, by name.
+    the delays of threads of this machine. `packets` are the described packets of trials, by name. `learning` determines
+    when sinks send learning frames.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -95,6 +97,7 @@ class TrialSetup:
     scratch: str | None = None
     cpu_delays: DelayReader | None = None
     packets: Mapping[str, Packet] = field(default_factory=dict)
+    learning: LearningSchedule = field(default_factory=LearningSchedule)
 
     def packet_of(self, path: StreamPath, size: FrameSize) -> Packet | None:
         """Return the packet of a stream: its own one, or else that of frames of this size; None is the plain one."""

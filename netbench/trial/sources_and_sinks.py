@@ -146,6 +146,11 @@ class Receiving:
         }
         self._shortage = ""
 
+    @property
+    def headers(self) -> dict[str, ExpectedHeaders | None]:
+        """The headers that should arrive of described packets, by stream; None for the plain one."""
+        return {name: incoming.headers for name, incoming in self._incoming.items()}
+
     def arm(self) -> None:
         """Start all sinks without waiting for them, or none of them if the disk has too little space."""
         sizes = {incoming.record: self._sinks[name].writes(incoming) for name, incoming in self._incoming.items()}
@@ -156,7 +161,11 @@ class Receiving:
 
     def armed(self) -> bool:
         """Return True once all sinks receive; False if one does not, and then nothing may be sent."""
-        return not self._shortage and all(sink.armed(_ARM_LIMIT_S) for sink in self._sinks.values())
+        if self._shortage:
+            return False
+        # Each of them is queried, also after one has failed: none of their answers must be left for the next request.
+        receive = [sink.armed(_ARM_LIMIT_S) for sink in self._sinks.values()]
+        return all(receive)
 
     def stop(self, limit_s: float) -> None:
         """Stop all sinks; each may take `limit_s` to save the frames that have arrived."""

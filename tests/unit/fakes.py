@@ -205,8 +205,8 @@ class FakeSink(Sink):
         self._note("arm")
         self._incoming = incoming
 
-    def prime_fdb(self, mac: str) -> None:
-        self._note(f"learn {mac}")
+    def prime_fdb(self, frames: Sequence[bytes]) -> None:
+        self._note(f"learn {' '.join(frame.rstrip(bytes(1)).hex() for frame in frames)}")
 
     def armed(self, timeout_s: float) -> bool:
         self._note("armed?")

@@ -65,14 +65,55 @@ def test_flushing_is_done_when_the_capture_ends_with_a_flush_frame(flushing, arr
     assert flushing(*arrivals) == f"{answer}\n"
 
 
-def test_a_learning_frame_is_one_to_the_address_asked_for(flushing, monkeypatch):
-    sent = []
-    assert flushing(FLUSHED, request="7 0") == "unseen\n"
-    monkeypatch.setattr(flush.FlushSender, "send", lambda sender, *arguments: sent.append(arguments))
-    monkeypatch.setattr(sys, "stdin", io.StringIO("learn 02:00:00:00:00:07\n"))
+class FullSocket:
+    """A socket that sends frames, apart from some that its queue has no room for at first."""
+
+    def __init__(self, *full: int) -> None:
+        self.full, self.sent = list(full), []
+
+    def bind(self, address) -> None:
+        assert address == ("nb-rx1", 0)
+
+    def send(self, frame: bytes) -> None:
+        if len(self.sent) in self.full:
+            self.full.remove(len(self.sent))
+            raise OSError(105, "No buffer space available")
+        self.sent.append(frame)
+
+
+@pytest.mark.parametrize(("frames", "pauses"), [(1, 0), (10, 0), (11, 1), (95, 9)])
+def test_learning_frames_are_sent_as_they_are_and_with_pauses(monkeypatch, capsys, frames, pauses):
+    opened, slept = FullSocket(0, 3, 3), []
+    monkeypatch.setattr(flush.socket, "socket", lambda *_: opened)
+    monkeypatch.setattr("time.sleep", slept.append)
+    wanted = [flush.padded(number.to_bytes(18)) for number in range(frames)]
+    monkeypatch.setattr(sys, "argv", ["flush", "nb-rx1"])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"learn {','.join(frame.hex() for frame in wanted)}\n"))
     flush.main()
-    assert sent == [(1, "02:00:00:00:00:07")]
-    assert flush_frame("02:00:00:00:00:08", "02:00:00:00:00:07")[:12].hex() == "020000000007020000000008"
+    assert capsys.readouterr().out == "unseen\n"
+    assert opened.sent == wanted
+    assert slept == [0.001] * pauses
+
+
+@pytest.mark.parametrize(("answers", "requests"), [(["unseen"] * 3, 3), (["failed: nb-rx1: Network is down"], 1)])
+def test_learning_frames_are_given_to_the_process_in_parts(pusher, monkeypatch, answers, requests):
+    monkeypatch.setattr("netbench.sinks.tcpdump_process.LEARNING_BATCH", 2)
+    host = PushingHost(answers)
+    frames = [flush.padded(number.to_bytes(18)) for number in range(5)]
+    pusher(host).prime_fdb(frames)
+    process = host.processes[0]
+    assert process.stderr is not None
+    process.wait()
+    lines = process.stderr.read().splitlines()
+    assert len(lines) == requests
+    asked = [frame for line in lines for frame in line.removeprefix("learn ").split(",")]
+    assert asked == [frame.hex() for frame in frames][: len(asked)]
+
+
+def test_a_frame_to_any_address_has_the_experimental_type():
+    assert (
+        flush_frame("02:00:00:00:00:08", "02:00:00:00:00:07").rstrip(bytes(1)).hex() == "02000000000702000000000888b5"
+    )
 
 
 def test_the_program_that_flushes_needs_nothing_but_python():

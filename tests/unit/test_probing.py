@@ -13,7 +13,15 @@ from netbench.trial.sources_and_sinks import Recording
 from tests.unit.fakes import Behaviour, FakeClock, FakeHost, FakeSetup, fake_ports
 from tests.unit.inputs import planned_trial, profile, topology
 
-PATHS = stream_paths(fake_ports())
+SOURCE, SINK = "020000000001", "020000000002"
+PATHS = [
+    replace(
+        path,
+        source=replace(path.source, mac=bytes.fromhex(SOURCE).hex(":")),
+        sink=replace(path.sink, mac=bytes.fromhex(SINK).hex(":")),
+    )
+    for path in stream_paths(fake_ports())
+]
 NOTHING = Behaviour(lost_in_uut=3)  # of a probe
 
 
@@ -52,7 +60,7 @@ def test_a_way_that_is_ready_takes_no_time_and_bridges_are_reported_where_the_si
     took_s, log = wait(Behaviour(), {})
     assert took_s < 0.1
     first_of = {entry: log.index(entry) for entry in log}
-    assert first_of[f"sink s1 learn {PATHS[0].source.mac}"] < first_of["source s1 start"]
+    assert first_of[f"sink s1 learn {SOURCE}{SINK}88b5"] < first_of["source s1 start"]
 
 
 def test_a_port_that_listens_for_half_a_minute_is_waited_for(wait):

@@ -60,11 +60,15 @@ def hear(what):
     assert asked["do"] == what, asked
     return asked
 """
+LEARNING = [bytes(56) + number.to_bytes(4) for number in range(300)]
 ONE_TRIAL = """
 say({"where": "tcx ingress (why)"})
 assert hear("begin")["request"]["room"]["numbers"] == 1 << 20
 say({"where": "xdp, native (why)"})
-hear("learn"); hear("end")
+for first, size in ((0, 250), (250, 50)):
+    assert hear("learn")["frames"] == [(bytes(56) + number.to_bytes(4)).hex() for number in range(first, first + size)]
+    say({"where": "xdp, native (why)"})
+hear("end")
 say({"no_sample": "No space left on device"})
 assert hear("received")["sent"]["frames"] == 1000
 say({"received": RECEIVED})
@@ -124,7 +128,7 @@ def test_an_order_and_what_came_of_it_arrive_whole(counting):
     assert host.argv[-3:] == ["netbench.sinks.bpf_worker", "eth1", "auto"]
     assert there.where == "tcx ingress (why)"
     there.begin(ORDER)
-    there.prime_fdb("02:00:00:00:00:01")
+    there.prime_fdb(LEARNING)
     there.begun(5)
     assert there.where == "xdp, native (why)"
     assert there.end() == "No space left on device"
@@ -181,7 +185,7 @@ def test_a_process_that_cannot_count_reports_why_and_is_replaced_for_the_next_tr
         with pytest.raises(TestbedError, match=r"died \(signal 9\)"):
             there.end()
     there.begin(ORDER)
-    there.prime_fdb("02:00:00:00:00:01")
+    there.prime_fdb(LEARNING)
     there.begun(30)
     there.end()
     assert there.received(SENT) == RECEIVED
