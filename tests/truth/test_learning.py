@@ -1,0 +1,143 @@
+"""A bridge outside netbench's control floods no test frame: its sinks announce all addresses beforehand."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.commands import PATIENT, netbench, rows, settings, verdict_of
+
+pytestmark = pytest.mark.root
+
+# a0 and b0 are the ports. Their other ends, and the third port c0, belong to a bridge in a namespace.
+OUTSIDE = "nbt-switch"
+TOPOLOGY = """
+name: switch
+hosts:
+  tester: {kind: netns, ports: {tx: nbt-a0, rx: nbt-b0}}
+links:
+  - {ends: [tester/tx], rate: 1Gbit/s}
+  - {ends: [tester/rx], rate: 1Gbit/s}
+streams:
+  - {name: s1, source: tester/tx, sink: tester/rx}
+uuts:
+  - {name: outside, kind: external}
+"""
+REVERSE = TOPOLOGY.replace("uuts:", "  - {name: back, reverse: s1}\nuuts:")
+VLANS = [10, 20, 30]
+FRAMES = 3000
+WANTED = settings(loads="30kfps", repetitions=2, duration="100ms", frame_sizes=128, generator="afpacket")
+
+# Counts the frames that arrive at an interface until stdin ends: those with pktgen's header, and learning frames.
+COUNT = """
+import select, socket, sys
+receiver = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+receiver.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
+receiver.bind((sys.argv[1], 3))
+print(flush=True)
+flooded = learning = 0
+while True:
+    readable = select.select([receiver, sys.stdin], [], [])[0]
+    if receiver not in readable:
+        break
+    frame, address = receiver.recvfrom(2048)
+    if address[2] != socket.PACKET_OUTGOING:
+        flooded += bytes.fromhex("be9be955") in frame
+        learning += frame[12:14] == bytes.fromhex("88b5")
+print(flooded, learning)
+"""
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def in_switch(*words: str) -> None:
+    ip("netns", "exec", OUTSIDE, *words)
+
+
+@pytest.fixture
+def switch() -> Iterator[None]:
+    """The bridge, and the interface c1 at its third port."""
+    ip("netns", "add", OUTSIDE)
+    try:
+        for port in ("a0", "b0"):
+            ip("link", "add", f"nbt-{port}", "type", "veth", "peer", port, "netns", OUTSIDE)
+            subprocess.run(["sysctl", "-qw", f"net.ipv6.conf.nbt-{port}.disable_ipv6=1"], check=True)
+        ip("-n", OUTSIDE, "link", "add", "c0", "type", "veth", "peer", "c1")
+        ip("-n", OUTSIDE, "link", "add", "nbt-br", "type", "bridge", "mcast_snooping", "0", "forward_delay", "0")
+        for link in ("a0", "b0", "c0", "c1", "nbt-br"):
+            in_switch("sysctl", "-qw", f"net.ipv6.conf.{link}.disable_ipv6=1")
+            if link[1:] == "0":
+                ip("-n", OUTSIDE, "link", "set", link, "master", "nbt-br")
+            ip("-n", OUTSIDE, "link", "set", link, "up")
+        in_switch("sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=0")
+        yield
+    finally:
+        subprocess.run(["ip", "netns", "delete", OUTSIDE], check=False)
+        for port in ("nbt-a0", "nbt-b0"):
+            subprocess.run(["ip", "link", "delete", port], check=False, capture_output=True)
+
+
+@contextmanager
+def counted_at_third_port(counts: list[int]) -> Iterator[None]:
+    """Count the frames that arrive at the third port: test frames, then untagged learning frames."""
+    pipe = subprocess.PIPE
+    argv = ["ip", "netns", "exec", OUTSIDE, sys.executable, "-c", COUNT, "c1"]
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True) as counter:
+        assert counter.stdout
+        assert counter.stdout.readline(), "it listens"
+        yield
+        counts += map(int, counter.communicate()[0].split())
+
+
+MACS = {"Ether.dst": {"from": "02:00:00:00:01:00", "count": 1000}}
+PACKETS = {
+    "chosen MAC": {"headers": 'Ether(dst="02:00:00:00:01:00")/IP()/UDP()'},
+    "1,000 MACs": {"headers": "Ether()/IP()/UDP()", "vary": MACS},
+    "VLAN": {"headers": "Ether()/Dot1Q(vlan=20)/IPv6()/UDP()"},
+    "VLANs and MACs": {
+        "headers": "Ether()/Dot1Q()/IP()/UDP()",
+        "vary": {"Dot1Q.vlan": {"list": VLANS}, **MACS, "combined": True},
+    },
+    "QinQ and MACs": {"headers": "Ether()/Dot1AD(vlan=30)/Dot1Q(vlan=5)/IP()/UDP()", "vary": MACS},
+}
+
+
+@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
+@pytest.mark.parametrize("name", PACKETS)
+def test_no_test_frame_is_flooded(switch, results, tmp_path, name, sink):
+    counts = run(tmp_path, results, TOPOLOGY, sink, PACKETS[name])
+    assert counts[0] == 0
+    assert counts[1] > 0, "the first one goes to a source that has not sent yet"
+
+
+@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
+def test_no_test_frame_of_either_direction_is_flooded(switch, results, tmp_path, sink):
+    sources = {"Ether.src": {"from": "02:00:00:01:00:00", "count": 1000}}
+    packet = {"headers": "Ether()/IP()/UDP()", "vary": {**MACS, **sources}}
+    assert run(tmp_path, results, REVERSE, sink, packet)[0] == 0
+
+
+def test_a_bridge_that_learns_nothing_floods_all_frames(switch, results, tmp_path):
+    """Shows that floods are seen."""
+    ip("-n", OUTSIDE, *"link set nbt-br type bridge ageing_time 0".split())
+    assert run(tmp_path, results, TOPOLOGY, "tcpdump", PACKETS["1,000 MACs"])[0] >= 2 * FRAMES
+
+
+def run(tmp_path, results, topology: str, sink: str, packet: dict) -> list[int]:
+    """Run two trials in which all frames must arrive; return the frames at the third port."""
+    file = tmp_path / "switch.yaml"
+    file.write_text(topology)
+    wanted = settings(packet=json.dumps(packet), sink=sink)
+    counts: list[int] = []
+    with counted_at_third_port(counts):
+        done = netbench("run", file, "quick", "-o", results, *WANTED, *PATIENT, *wanted)
+    assert done.returncode == 0, done.stderr + done.stdout
+    for row in rows(results):
+        assert (verdict_of(row), row["received_frames"], row["lost_frames"]) == ("valid", str(FRAMES), "0"), row
+        assert row["changed_frames"] == "0", row
+    return counts
