@@ -1,6 +1,8 @@
 """A bridge outside netbench's control floods no test frame: its sinks announce all addresses beforehand."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,12 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from netbench.hosts.clock import wait_until
 from tests.commands import PATIENT, netbench, rows, settings, verdict_of
 
 pytestmark = pytest.mark.root
 
 # a0 and b0 are the ports. Their other ends, and the third port c0, belong to a bridge in a namespace.
-OUTSIDE = "nbt-switch"
+OUTSIDE, PORTS = "nbt-switch", ("a0", "b0", "c0")
 TOPOLOGY = """
 name: switch
 hosts:
@@ -29,7 +32,7 @@ uuts:
 REVERSE = TOPOLOGY.replace("uuts:", "  - {name: back, reverse: s1}\nuuts:")
 VLANS = [10, 20, 30]
 FRAMES = 3000
-WANTED = settings(loads="30kfps", repetitions=2, duration="100ms", frame_sizes=128, generator="afpacket")
+WANTED = settings(repetitions=2, retries=8, frame_sizes=128, generator="afpacket")
 
 # Counts the frames that arrive at an interface until stdin ends: those with pktgen's header, and learning frames.
 COUNT = """
@@ -71,7 +74,7 @@ def switch() -> Iterator[None]:
         ip("-n", OUTSIDE, "link", "add", "nbt-br", "type", "bridge", "mcast_snooping", "0", "forward_delay", "0")
         for link in ("a0", "b0", "c0", "c1", "nbt-br"):
             in_switch("sysctl", "-qw", f"net.ipv6.conf.{link}.disable_ipv6=1")
-            if link[1:] == "0":
+            if link in PORTS:
                 ip("-n", OUTSIDE, "link", "set", link, "master", "nbt-br")
             ip("-n", OUTSIDE, "link", "set", link, "up")
         in_switch("sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=0")
@@ -80,6 +83,35 @@ def switch() -> Iterator[None]:
         subprocess.run(["ip", "netns", "delete", OUTSIDE], check=False)
         for port in ("nbt-a0", "nbt-b0"):
             subprocess.run(["ip", "link", "delete", port], check=False, capture_output=True)
+
+
+@pytest.fixture
+def vlan_switch(switch, tmp_path) -> Iterator[None]:
+    """Open vSwitch instead of the bridge: it has a table of addresses for each VLAN."""
+    database, socket = tmp_path / "conf.db", tmp_path / "db.sock"
+    remote, log = f"unix:{socket}", "-vconsole:off"
+    environment = {**os.environ, "OVS_RUNDIR": str(tmp_path)}
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def spawn(*argv: str) -> None:
+        processes.append(subprocess.Popen(["ip", "netns", "exec", OUTSIDE, *argv], env=environment))
+
+    for port in PORTS:
+        ip("-n", OUTSIDE, "link", "set", port, "nomaster")
+    subprocess.run(["ovsdb-tool", "create", str(database)], check=True)
+    try:
+        spawn("ovsdb-server", str(database), f"--remote=p{remote}", "--unixctl=none", log)
+        assert wait_until(socket.exists, 10)
+        spawn("ovs-vswitchd", remote, log)
+        ports = " ".join(f"-- add-port br {port}" for port in PORTS)
+        bridge = "add-br br -- set bridge br datapath_type=netdev other_config:mac-table-size=10000"
+        made = ["ovs-vsctl", f"--db={remote}", "--timeout=20", *f"--no-syslog {bridge} {ports}".split()]
+        in_switch(*made)
+        yield
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            process.wait()
 
 
 @contextmanager
@@ -115,6 +147,14 @@ def test_no_test_frame_is_flooded(switch, results, tmp_path, name, sink):
     assert counts[1] > 0, "the first one goes to a source that has not sent yet"
 
 
+@pytest.mark.skipif(not shutil.which("ovs-vswitchd"), reason="needs Open vSwitch: apt-get install openvswitch-switch")
+@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
+@pytest.mark.parametrize("name", ["VLAN", "VLANs and MACs", "QinQ and MACs"])
+def test_no_test_frame_is_flooded_in_any_vlan(vlan_switch, results, tmp_path, name, sink):
+    counts = run(tmp_path, results, TOPOLOGY, sink, PACKETS[name], fps=10_000)
+    assert counts[0] == 0
+
+
 @pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
 def test_no_test_frame_of_either_direction_is_flooded(switch, results, tmp_path, sink):
     sources = {"Ether.src": {"from": "02:00:00:01:00:00", "count": 1000}}
@@ -124,15 +164,16 @@ def test_no_test_frame_of_either_direction_is_flooded(switch, results, tmp_path,
 
 def test_a_bridge_that_learns_nothing_floods_all_frames(switch, results, tmp_path):
     """Shows that floods are seen."""
-    ip("-n", OUTSIDE, *"link set nbt-br type bridge ageing_time 0".split())
+    ip("-n", OUTSIDE, *["link", "set", "nbt-br", "type", "bridge", "ageing_time", "0"])
     assert run(tmp_path, results, TOPOLOGY, "tcpdump", PACKETS["1,000 MACs"])[0] >= 2 * FRAMES
 
 
-def run(tmp_path, results, topology: str, sink: str, packet: dict) -> list[int]:
+def run(tmp_path, results, topology: str, sink: str, packet: dict, fps: int = 30_000) -> list[int]:
     """Run two trials in which all frames must arrive; return the frames at the third port."""
     file = tmp_path / "switch.yaml"
     file.write_text(topology)
-    wanted = settings(packet=json.dumps(packet), sink=sink)
+    paced = settings(loads=f"{fps}fps", duration=f"{FRAMES * 1000 // fps}ms")
+    wanted = [*paced, *settings(packet=json.dumps(packet), sink=sink)]
     counts: list[int] = []
     with counted_at_third_port(counts):
         done = netbench("run", file, "quick", "-o", results, *WANTED, *PATIENT, *wanted)

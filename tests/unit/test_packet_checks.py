@@ -5,7 +5,9 @@ from contextlib import nullcontext
 import pytest
 
 from netbench.errors import UsageError
+from netbench.model.topology import Topology
 from netbench.testbed.resolved import resolve
+from tests.unit.fakes import fake_ports
 from tests.unit.inputs import profile, topology, topology_sending
 
 PLAIN = "Ether()/IP()/UDP()"
@@ -42,6 +44,52 @@ REFUSED = [
 def test_a_packet_that_cannot_be_carried_is_refused_by_layer_and_field(keys, uuts, message):
     with pytest.raises(UsageError, match=message) if message else nullcontext():
         resolve(topology(uuts=uuts or [BRIDGE]), profile(**{"frame_sizes": [200], **keys}))
+
+
+MACS, SOURCES, VLANS = "Ether.dst", "Ether.src", "Dot1Q.vlan"
+TAGGED = "Ether()/Dot1Q()/IP()/UDP()"
+FIRST = "02:00:00:00:00:00"
+PRIORITIES = {"Dot1Q.prio": {"from": 0, "count": 8}, "combined": True}
+# Each: headers, values that vary, and the fields that the message names; empty if the packet is sent.
+ADDRESSES = {
+    "most": (PLAIN, {MACS: {"from": FIRST, "count": 65_536}}, ""),
+    "one more": (PLAIN, {MACS: {"from": FIRST, "count": 65_537}}, "Ether.dst: 65,537 combinations"),
+    "sources": (PLAIN, {SOURCES: {"from": FIRST, "count": 65_537}}, ""),
+    "priorities": (TAGGED, {MACS: {"from": FIRST, "count": 20_000}, **PRIORITIES}, ""),
+    "VLANs": (
+        TAGGED,
+        {MACS: {"from": FIRST, "count": 20_000}, VLANS: {"list": [1, 2, 3, 4]}, "combined": True},
+        "Ether.dst, Dot1Q.vlan: 80,000 combinations",
+    ),
+    "independent": (TAGGED, {MACS: {"from": FIRST, "count": 20_000}, VLANS: {"list": [1, 2, 3, 4]}}, ""),
+}
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_more_addresses_than_sinks_announce_are_refused_on_paths_outside(name):
+    headers, values, fault = ADDRESSES[name]
+    wanted = profile(frame_sizes=[200], packet={"name": "many", "headers": headers, "vary": values})
+    message = f"^profile one: packet many: vary: {fault} of destination MAC address and VLAN.*stream s1"
+    with pytest.raises(UsageError, match=message) if fault else nullcontext():
+        resolve(fake_ports(), wanted)
+    resolve(topology(uuts=[BRIDGE]), wanted)
+
+
+@pytest.mark.parametrize(("field", "stream"), [(MACS, "s1"), (SOURCES, "back")])
+def test_addresses_are_counted_in_both_directions(field, stream):
+    streams = [*fake_ports().model_dump(exclude_defaults=True)["streams"], {"name": "back", "reverse": "s1"}]
+    both_ways = Topology.model_validate({**fake_ports().model_dump(exclude_defaults=True), "streams": streams})
+    many = {"name": "many", "headers": PLAIN, "vary": {field: {"from": FIRST, "count": 65_537}}}
+    with pytest.raises(UsageError, match=rf"stream {stream}\)$"):
+        resolve(both_ways, profile(frame_sizes=[200], packet=many))
+
+
+def test_addresses_of_the_packet_of_a_stream_are_counted():
+    many = {"name": "many", "headers": PLAIN, "vary": {MACS: {"from": FIRST, "count": 65_537}}}
+    plain = fake_ports().model_dump(exclude_defaults=True)
+    own = Topology.model_validate({**plain, "streams": [{**plain["streams"][0], "packet": many}]})
+    with pytest.raises(UsageError, match="^stream s1: packet many: vary: Ether.dst: 65,537"):
+        resolve(own, profile(frame_sizes=[200]))
 
 
 def test_the_packet_of_a_stream_is_checked_too():
