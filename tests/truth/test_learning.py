@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
@@ -126,8 +126,8 @@ def counted_at_third_port(counts: list[int]) -> Iterator[None]:
         counts += map(int, counter.communicate()[0].split())
 
 
-MACS = {"Ether.dst": {"from": "02:00:00:00:01:00", "count": 1000}}
-PACKETS = {
+MACS: dict[str, object] = {"Ether.dst": {"from": "02:00:00:00:01:00", "count": 1000}}
+PACKETS: dict[str, dict[str, object]] = {
     "chosen MAC": {"headers": 'Ether(dst="02:00:00:00:01:00")/IP()/UDP()'},
     "1,000 MACs": {"headers": "Ether()/IP()/UDP()", "vary": MACS},
     "VLAN": {"headers": "Ether()/Dot1Q(vlan=20)/IPv6()/UDP()"},
@@ -168,7 +168,7 @@ def test_a_bridge_that_learns_nothing_floods_all_frames(switch, results, tmp_pat
     assert run(tmp_path, results, TOPOLOGY, "tcpdump", PACKETS["1,000 MACs"])[0] >= 2 * FRAMES
 
 
-def run(tmp_path, results, topology: str, sink: str, packet: dict, fps: int = 30_000) -> list[int]:
+def run(tmp_path, results, topology: str, sink: str, packet: Mapping[str, object], fps: int = 30_000) -> list[int]:
     """Run two trials in which all frames must arrive; return the frames at the third port."""
     file = tmp_path / "switch.yaml"
     file.write_text(topology)

@@ -69,7 +69,8 @@ class FullSocket:
     """A socket that sends frames, apart from some that its queue has no room for at first."""
 
     def __init__(self, *full: int) -> None:
-        self.full, self.sent = list(full), []
+        self.full = list(full)
+        self.sent: list[bytes] = []
 
     def bind(self, address) -> None:
         assert address == ("nb-rx1", 0)
@@ -83,8 +84,9 @@ class FullSocket:
 
 @pytest.mark.parametrize(("frames", "pauses"), [(1, 0), (10, 0), (11, 1), (95, 9)])
 def test_learning_frames_are_sent_as_they_are_and_with_pauses(monkeypatch, capsys, frames, pauses):
-    opened, slept = FullSocket(0, 3, 3), []
-    monkeypatch.setattr(flush.socket, "socket", lambda *_: opened)
+    opened = FullSocket(0, 3, 3)
+    slept: list[float] = []
+    monkeypatch.setattr("socket.socket", lambda *_: opened)
     monkeypatch.setattr("time.sleep", slept.append)
     wanted = [flush.padded(number.to_bytes(18)) for number in range(frames)]
     monkeypatch.setattr(sys, "argv", ["flush", "nb-rx1"])

@@ -89,6 +89,21 @@ def test_what_would_fill_the_disk_is_not_begun(receiving, monkeypatch):
     assert "has 7,999 left" in reason.detail
 
 
+class FailingSink(FakeSink):
+    """A sink that is queried, and does not receive."""
+
+    def armed(self, timeout_s: float) -> bool:
+        return not super().armed(timeout_s)
+
+
+def test_every_sink_is_queried_although_one_does_not_receive(receiving):
+    """Otherwise the answer of another sink's process would be left for its next request."""
+    sinks, log = receiving(FailingSink)
+    sinks.arm()
+    assert not sinks.armed()
+    assert [entry for entry in log if "armed?" in entry] == ["sink s1 armed?", "sink s2 armed?"]
+
+
 def test_a_disk_is_not_asked_for_what_it_will_not_get(receiving, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 0))
     sinks, _ = receiving(FakeSink)
