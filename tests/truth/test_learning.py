@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -162,23 +163,38 @@ def test_no_test_frame_of_either_direction_is_flooded(switch, results, tmp_path,
     assert run(tmp_path, results, REVERSE, sink, packet)[0] == 0
 
 
+@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
+def test_the_bridge_learns_as_many_addresses_as_sinks_announce(switch, results, tmp_path, sink):
+    packet = {"headers": "Ether()/IP()/UDP()", "vary": {"Ether.dst": {"from": "02:00:00:01:00:00", "count": 65_536}}}
+    assert run(tmp_path, results, TOPOLOGY, sink, packet, frames=66_000)[0] == 0
+
+
 def test_a_bridge_that_learns_nothing_floods_all_frames(switch, results, tmp_path):
     """Shows that floods are seen."""
     ip("-n", OUTSIDE, *["link", "set", "nbt-br", "type", "bridge", "ageing_time", "0"])
     assert run(tmp_path, results, TOPOLOGY, "tcpdump", PACKETS["1,000 MACs"])[0] >= 2 * FRAMES
 
 
-def run(tmp_path, results, topology: str, sink: str, packet: Mapping[str, object], fps: int = 30_000) -> list[int]:
+def run(
+    tmp_path: Path,
+    results: Path,
+    topology: str,
+    sink: str,
+    packet: Mapping[str, object],
+    *,
+    fps: int = 30_000,
+    frames: int = FRAMES,
+) -> list[int]:
     """Run two trials in which all frames must arrive; return the frames at the third port."""
     file = tmp_path / "switch.yaml"
     file.write_text(topology)
-    paced = settings(loads=f"{fps}fps", duration=f"{FRAMES * 1000 // fps}ms")
+    paced = settings(loads=f"{fps}fps", duration=f"{frames * 1000 // fps}ms")
     wanted = [*paced, *settings(packet=json.dumps(packet), sink=sink)]
     counts: list[int] = []
     with counted_at_third_port(counts):
         done = netbench("run", file, "quick", "-o", results, *WANTED, *PATIENT, *wanted)
     assert done.returncode == 0, done.stderr + done.stdout
     for row in rows(results):
-        assert (verdict_of(row), row["received_frames"], row["lost_frames"]) == ("valid", str(FRAMES), "0"), row
+        assert (verdict_of(row), row["received_frames"], row["lost_frames"]) == ("valid", str(frames), "0"), row
         assert row["changed_frames"] == "0", row
     return counts
