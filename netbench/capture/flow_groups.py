@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.capture.frames import address_text
+from netbench.capture.changed_values import number_text
 from netbench.capture.sequences import SequenceTracker
 from netbench.model.frame_template import ExpectedHeaders, VaryingPlace
 from netbench.model.packet import high_bits
@@ -18,7 +18,6 @@ from netbench.packets.flow_values import value_numbers, values_of
 
 # So many gaps are added to the flows at once: as long as the most flows, so that neither memory nor time grows.
 _GAPS_AT_ONCE = 1 << 20
-_MAC_BYTES = 6
 
 
 class FlowLosses(NamedTuple):
@@ -117,12 +116,4 @@ def _sums(group_of: NDArray[np.int64], counts: NDArray[np.int64], groups: int) -
 
 def value_text(varying: VaryingPlace, value: int) -> str:
     """Return a value of a varying field as text, from its low 64 bits: `100`, `198.18.1.0`, `2001:2::1`, `02:…`."""
-    value |= high_bits(varying.values)
-    match varying.kind:
-        case "IPv4":
-            return address_text(value)
-        case "IPv6":
-            return address_text(value, 6)
-        case "MAC":
-            return value.to_bytes(_MAC_BYTES).hex(":")
-    return str(value)
+    return number_text(high_bits(varying.values) | value, varying.kind)

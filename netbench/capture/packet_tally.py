@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netbench.capture.changed_values import FirstChange, changed_field, changed_headers
 from netbench.capture.flow_groups import flow_losses
 from netbench.capture.frames import U16, U32, U64, Rows
 from netbench.capture.headers import StreamFrames
 from netbench.capture.sequences import Arrivals, SequenceTracker
 from netbench.model.frame_size import MIN_FRAME_SIZE, FrameSize
 from netbench.model.frame_template import Checksum, ExpectedHeaders, FieldPlace, FrameTemplate, VaryingPlace
-from netbench.model.packet_counts import OTHER_HEADERS, ChangedField, PacketCounts
-from netbench.packets.flow_values import FlowBytes, checksums_of, flow_bytes
+from netbench.model.packet_counts import OTHER_HEADERS, PacketCounts
+from netbench.packets.flow_values import FlowBytes, checksums_of, flow_bytes, frame_of_flow
 
 _WORD_BYTES = 8
 _NO_NUMBER = -1
@@ -73,7 +74,7 @@ class HeaderComparison:
     """Compares frames with the template of their size and flow."""
 
     def __init__(self, headers: ExpectedHeaders) -> None:
-        template = headers.template
+        self._template = template = headers.template
         self._flows = _flow_bytes_of(template)
         mask = bytearray(b"\xff" * template.payload_at)
         for start, stop in headers.ignored:
@@ -119,6 +120,10 @@ class HeaderComparison:
                 by_field[name] = by_field[name] | these if name in by_field else these
         return changed, by_field
 
+    def frame(self, size: int, flow: int) -> bytes:
+        """Return the frame of one sent size and flow as it should arrive."""
+        return frame_of_flow(self._flows, self._template.frames[size], flow)
+
 
 class PacketTally:
     """Counts changed fields and the order in flows of described frames, batch by batch in constant memory."""
@@ -129,6 +134,8 @@ class PacketTally:
         self._genome = np.array(frame_size.genome)
         self._changed_frames = self._reordered = 0
         self._changed: Counter[str] = Counter()
+        self._first: dict[str, FirstChange] = {}  # by field
+        self._first_elsewhere = b"", 0  # the first frame with other headers, and where pktgen's begins in it
         self._highest = np.full(headers.flows, _NO_NUMBER, np.int64)  # number of each flow so far
 
     def prepare(self) -> "HeaderComparison":
@@ -171,22 +178,43 @@ class PacketTally:
             is_elsewhere = origin.shifts != 0
             elsewhere = int(np.count_nonzero(is_elsewhere))
             self._changed_frames += elsewhere
+            if elsewhere and not self._changed[OTHER_HEADERS]:
+                first = int(np.argmax(is_elsewhere))
+                payload_at = self._headers.template.payload_at + int(origin.shifts[first])
+                self._first_elsewhere = origin.rows.first_bytes(first)[0], payload_at
             self._changed[OTHER_HEADERS] += elsewhere
             numbers, flows = numbers[~is_elsewhere], flows[~is_elsewhere]
             origin = origin.where(~is_elsewhere)
         if not self._frame_size.is_mix:
-            self._compare(origin.rows, self._frame_size.only_size, flows)
+            found = self._compare(origin.rows, self._frame_size.only_size, numbers, flows)
+            self._first = {name: first for name, (_, first) in found.items()} | self._first
             return
         sizes = self.sent_sizes(numbers)
+        by_size = []
         for size in np.unique(sizes).tolist():
             these = sizes == size
-            self._compare(origin.rows.where(these), size, flows[these])
+            found = self._compare(origin.rows.where(these), size, numbers[these], flows[these])
+            places = np.flatnonzero(these)
+            by_size += [(int(places[index]), name, first) for name, (index, first) in found.items()]
+        for _, name, first_change in sorted(by_size):
+            self._first.setdefault(name, first_change)
 
-    def _compare(self, rows: Rows, size: int, flows: NDArray[np.int64]) -> None:
-        changed, by_field = self.prepare().changes(rows, size, flows if self._headers.flows > 1 else None)
+    def _compare(
+        self, rows: Rows, size: int, numbers: NDArray[np.int64], flows: NDArray[np.int64]
+    ) -> dict[str, tuple[int, FirstChange]]:
+        """Count changes; return the first frame with a change of each field that had none before, and its index."""
+        comparison = self.prepare()
+        changed, by_field = comparison.changes(rows, size, flows if self._headers.flows > 1 else None)
+        found = {}
+        for name in by_field.keys() - self._first.keys():
+            index = int(np.argmax(by_field[name]))
+            arrived, _ = rows.first_bytes(index)
+            expected = comparison.frame(size, int(flows[index]))
+            found[name] = index, FirstChange(int(numbers[index]), expected, arrived)
         if changed is not None:
             self._changed_frames += int(np.count_nonzero(changed))
             self._changed.update({name: int(np.count_nonzero(these)) for name, these in by_field.items()})
+        return found
 
     def _add_order(self, numbers: NDArray[np.int64], flows: NDArray[np.int64], *, in_order: bool) -> None:
         """Count frames after a higher number of their own flow; `in_order`: all are higher than any before."""
@@ -210,12 +238,19 @@ class PacketTally:
     def counts(self, tracker: SequenceTracker, numbers: range) -> PacketCounts:
         """Return all counts; `tracker` has the numbers that arrived of those that were sent."""
         losses = flow_losses(tracker, numbers, self._headers)
-        names = dict.fromkeys((OTHER_HEADERS, *(place.name for place in self._headers.compared)))
+        names = dict.fromkeys(place.name for place in self._headers.compared)
+        changed = [
+            changed_field(self._headers, name, self._changed[name], self._first.get(name))
+            for name in names
+            if self._changed[name]
+        ]
+        if elsewhere := self._changed[OTHER_HEADERS]:
+            changed.insert(0, changed_headers(self._headers, elsewhere, *self._first_elsewhere))
         return PacketCounts(
             flows=self._headers.flows,
             lossy_flows=losses.lossy_flows,
             changed_frames=self._changed_frames,
-            changed=tuple(ChangedField(name, self._changed[name]) for name in names if self._changed[name]),
+            changed=tuple(changed),
             reordered_in_flows=self._reordered,
             groups=losses.groups,
         )

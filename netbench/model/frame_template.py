@@ -29,11 +29,16 @@ class FieldPlace:
     at: int
     size: int
     mask: int
+    kind: str = "number"  # of its values, for messages, as in VaryingPlace
 
     @property
     def shift(self) -> int:
         """The number of bits below the field."""
         return (self.mask & -self.mask).bit_length() - 1
+
+    def number_in(self, frame: bytes) -> int:
+        """Return the value of the field in a frame; `frame` may end behind the field."""
+        return (int.from_bytes(frame[self.at : self.at + self.size]) & self.mask) >> self.shift
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,15 @@ def _values_of(plain: Mapping[str, Any]) -> Values:
 
 
 @dataclass(frozen=True, slots=True)
+class SentValue:
+    """The value with which a field at the sink was sent: `number`, or that of the varying field with this index."""
+
+    name: str  # of the field at the sink
+    number: int | None
+    varying: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ExpectedHeaders:
     """The headers with which a sink compares the frames of one stream.
 
@@ -137,6 +151,8 @@ class ExpectedHeaders:
     it has pktgen's magic number at the template's `payload_at`, or at one of `also_at` (where headers were added or
     are missing), and a possible number and time. All bytes before the payload in `ignored`, (start, stop), are free.
     `varying` are the varying fields of the sent packet: they define flows and groups, in this packet or not.
+    `sent` are the sent values of compared fields; those that depend on the frame size are left out. `layers` and
+    `sent_layers` are the names of the layers at the sink and of the sent packet: `Ether/IP/UDP`.
     """
 
     template: FrameTemplate
@@ -145,6 +161,9 @@ class ExpectedHeaders:
     also_at: tuple[int, ...] = ()
     longer: int = 0
     varying: tuple[VaryingPlace, ...] = ()
+    sent: tuple[SentValue, ...] = ()
+    layers: str = ""
+    sent_layers: str = ""
 
     @property
     def flows(self) -> int:
@@ -161,6 +180,9 @@ class ExpectedHeaders:
             also_at=tuple(document["also_at"]),
             longer=document["longer"],
             varying=tuple(map(_varying_of, document["varying"])),
+            sent=tuple(SentValue(**value) for value in document["sent"]),
+            layers=document["layers"],
+            sent_layers=document["sent_layers"],
         )
 
     def to_json(self) -> dict[str, Any]:

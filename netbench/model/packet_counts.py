@@ -30,10 +30,17 @@ PLAIN_HEADERS = "Ether/IP/UDP"  # of frames without a described packet
 
 
 class ChangedField(NamedTuple):
-    """A header field that was not as expected at the sink, and in how many of the stream's frames."""
+    """A header field that was not as expected at the sink, and in how many of the stream's frames.
+
+    `sent`, `expected` and `arrived` are its values in the first such frame, as text: `64`, `198.18.1.2`. Empty is
+    unknown. For the field `headers`, they are the names of the layers: `Ether/Dot1Q/IP/UDP`.
+    """
 
     name: str
     frames: int
+    sent: str = ""
+    expected: str = ""
+    arrived: str = ""
 
 
 class FlowGroup(NamedTuple):
@@ -81,3 +88,8 @@ class PacketCounts:
     changed: tuple[ChangedField, ...] = ()
     reordered_in_flows: int | None = None
     groups: tuple[FieldGroups, ...] = ()
+
+    @property
+    def changed_by_field(self) -> dict[str, int]:
+        """The number of changed frames by field."""
+        return {field.name: field.frames for field in self.changed}

@@ -5,6 +5,7 @@ in the kernel's net/core/pktgen.c), then zeros. Where a checksum covers the payl
 sum constant (RFC 7820, section 3.2).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from netbench.model.frame_template import (
     ExpectedHeaders,
     FieldPlace,
     FrameTemplate,
+    SentValue,
     VaryingPlace,
 )
 from netbench.model.packet import (
@@ -28,6 +30,7 @@ from netbench.model.packet import (
     FieldRef,
     FieldValue,
     Layer,
+    LayerId,
     Layers,
     LayersChange,
     LayerValue,
@@ -37,6 +40,7 @@ from netbench.model.packet import (
     VariedValue,
     VaryingField,
     high_bits,
+    layer_ids,
 )
 from netbench.model.packet_layers import LAYERS
 from netbench.model.traffic import PKTGEN_MAGIC, Traffic
@@ -107,7 +111,14 @@ def expected_headers(
         also_at=tuple(at for at in offsets if at > 0)[:_MOST_OTHER_OFFSETS],
         longer=build.longer,
         varying=sent_build.varying(packet, traffic.seed),
+        sent=tuple(build.sent_values(sent_build, packet, traffic)),
+        layers=_names(arriving),
+        sent_layers=_names(sent),
     )
+
+
+def _names(layers: Layers) -> str:
+    return "/".join(layer.name for layer in layers)
 
 
 def smallest_frame(packet: Packet) -> int:
@@ -265,6 +276,33 @@ class _Build:
         for placed, layer in zip(self._placed, self._layers, strict=True):
             values = {str(placed.ref._replace(field=name)): value for name, value in layer.fields}
             yield from ((place, values[place.name]) for place in field_places(placed) if place.name in values)
+
+    def sent_values(self, sent: "_Build", packet: Packet, traffic: Traffic) -> Iterator[SentValue]:
+        """Yield the values with which the fields of these layers were sent, if the sent packet has them.
+
+        Those of a field with several parts, and numbers that depend on the flow or on the frame size, are left out.
+        """
+        template = sent.template(packet, traffic.frame_size, traffic.seed)
+        free = {place.name for place, value in sent.written() if value is ANY}
+        free |= {place.name for place in sent.places() if place.at in {checksum.at for checksum in template.checksums}}
+        varying = {field.name: number for number, field in enumerate(template.varying)}
+        before = {field: place for field, place in sent._identified() if place.name not in free}
+        for field, place in self._identified():
+            if (origin := before.get(field)) is None:
+                continue
+            if origin.name in varying:
+                yield SentValue(place.name, None, varying[origin.name])
+            elif len(numbers := {origin.number_in(frame) for frame in template.frames.values()}) == 1:
+                yield SentValue(place.name, numbers.pop())
+
+    def _identified(self) -> Iterator[tuple[tuple[LayerId, str], FieldPlace]]:
+        """Yield each field by the identity of its layer and its name, with its place, if it has one part only."""
+        for identity, placed in zip(layer_ids(self._layers), self._placed, strict=True):
+            places = list(field_places(placed))
+            parts = Counter(place.name for place in places)
+            yield from (
+                ((identity, place.name.rpartition(".")[2]), place) for place in places if parts[place.name] == 1
+            )
 
     def varying(self, packet: Packet, seed: int) -> tuple[VaryingPlace, ...]:
         """Return all varying fields of a packet, with the values that they have here."""

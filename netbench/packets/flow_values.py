@@ -204,6 +204,17 @@ def _differing(template: FrameTemplate) -> set[int]:
     }
 
 
+def frame_of_flow(varying: FlowBytes, frame: bytes, flow: int) -> bytes:
+    """Return the frame of a flow; `frame` is that of flow 0 in the template, of the same size."""
+    only = varying._replace(words=varying.words[flow : flow + 1], sums=varying.sums[flow : flow + 1])
+    found = bytearray(frame)
+    for at, word in zip(only.words_at, only.words[0], strict=True):
+        found[at : at + _WORD_BYTES] = word.tobytes()
+    for at, checksum in zip(only.sums_at, checksums_of(only, frame)[0].tolist(), strict=True):
+        found[at : at + 2] = checksum.to_bytes(2)
+    return bytes(found)
+
+
 def checksums_of(varying: FlowBytes, frame: bytes) -> npt.NDArray[np.uint16]:
     """Return the checksums at `sums_at` in a frame of the template, for each flow: numbers, shape as `sums`."""
     complements = [0xFFFF ^ int(_half(frame, at)) for at in varying.sums_at]

@@ -58,7 +58,9 @@ def placed_layers(packet: Any, layers: Layers) -> Iterator[PlacedLayer]:  # noqa
 def field_places(placed: PlacedLayer) -> Iterator[FieldPlace]:
     """Yield the places of the fields that are in a layer; those longer than 16 bytes in parts."""
     built: Any = b""
+    specs = LAYERS[placed.ref.layer].fields if placed.ref.layer in LAYERS else {}
     for field in placed.layer.fields_desc:
+        kind = specs[field.name].kind if field.name in specs else "number"
         begin = 8 * placed.at + _bits(built)
         built = field.addfield(placed.layer, built, placed.layer.getfieldval(field.name))
         end = 8 * placed.at + _bits(built)
@@ -67,7 +69,7 @@ def field_places(placed: PlacedLayer) -> Iterator[FieldPlace]:
             part = min(end - begin, 8 * _LONGEST_FIELD - within)
             size = (within + part + 7) // 8
             mask = ((1 << part) - 1) << (8 * size - within - part)
-            yield FieldPlace(str(placed.ref._replace(field=field.name)), at, size, mask)
+            yield FieldPlace(str(placed.ref._replace(field=field.name)), at, size, mask, kind)
             begin += part
 
 

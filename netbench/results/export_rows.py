@@ -82,7 +82,13 @@ def _streams(trial: TrialResult, of_victim: Mapping[str, Any], of_all: Mapping[s
 
 
 def _changed_fields(counts: PacketCounts | None) -> Details:
-    return [{"field": field.name, "frames": field.frames} for field in counts.changed] if counts else []
+    if counts is None:
+        return []
+    values = ("sent", "expected", "arrived")
+    return [
+        {"field": field.name, "frames": field.frames, **{name: getattr(field, name) or None for name in values}}
+        for field in counts.changed
+    ]
 
 
 def _lossy_groups(counts: PacketCounts | None) -> Details:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.bpf.libbpf import Loaded
+from netbench.capture.changed_values import FirstChange, changed_field, changed_headers
 from netbench.capture.flow_groups import flow_losses
 from netbench.capture.sequences import SequenceTracker
 from netbench.errors import UsageError
@@ -22,8 +23,8 @@ from netbench.model.frame_template import (
     FieldPlace,
     FrameTemplate,
 )
-from netbench.model.packet_counts import OTHER_HEADERS, ChangedField, PacketCounts
-from netbench.packets.flow_values import flow_bytes
+from netbench.model.packet_counts import PacketCounts
+from netbench.packets.flow_values import FlowBytes, flow_bytes, frame_of_flow
 from netbench.sinks.bpf_sizes import HEADER_WORDS, SizeMaps
 
 _WORD_BYTES, _FIELD_WORDS = 8, 3
@@ -46,8 +47,14 @@ _HEADERS = np.dtype(
     ]
 )
 _FLOW = np.dtype([("words", "u4", MOST_WORDS), ("sums", "u2", MOST_CHECKSUMS), ("next", "u8")])
+_FIRST_CHANGE = np.dtype([("number", "u8"), ("words", "u8", _FIELD_WORDS)])
 _CHANGES = np.dtype(
-    [*((name, "u8") for name in ("frames", "reordered_in_flows", "other_headers")), ("fields", "u8", _MOST_FIELDS)]
+    [
+        *((name, "u8") for name in ("frames", "reordered_in_flows", "other_headers", "other_at")),
+        ("other", "u8", HEADER_WORDS),
+        ("fields", "u8", _MOST_FIELDS),
+        ("first", _FIRST_CHANGE, _MOST_FIELDS),
+    ]
 )
 
 
@@ -69,6 +76,7 @@ class HeaderMaps:
         self._template: FrameTemplate | None = None  # whose flows the map has
         self._layout = FlowLayout()
         self._changed: NDArray[Any] | None = None
+        self._frame_size: FrameSize | None = None
 
     def begin(self, headers: ExpectedHeaders, frame_size: FrameSize, captured_bytes: int) -> None:
         """Count from 0 the frames with these headers, sent with these sizes.
@@ -76,7 +84,7 @@ class HeaderMaps:
         The program reads the first `captured_bytes` of each frame, or more where headers need it. Other maps must be
         set before. UsageError if the headers exceed the limits of the program.
         """
-        self._changed = None
+        self._changed, self._frame_size = None, frame_size
         self._changes.put(0, bytes(self._changes.value_bytes))
         flows = self._flows[: headers.flows]
         if headers.template != self._template:
@@ -98,18 +106,37 @@ class HeaderMaps:
         """Return the counts of the frames, of which these `numbers` were sent, and `arrived` ones were received."""
         changed: Any = self._changed
         assert changed is not None, "end() comes first"
-        by_field = {OTHER_HEADERS: int(changed["other_headers"])}
-        for place, frames in zip(headers.compared, changed["fields"].tolist(), strict=False):
-            by_field[place.name] = frames
+        by_field = {place.name: index for index, place in enumerate(headers.compared) if changed["fields"][index]}
+        fields = [
+            changed_field(headers, name, int(changed["fields"][index]), self._first_change(headers, index))
+            for name, index in by_field.items()
+        ]
+        if elsewhere := int(changed["other_headers"]):
+            first = changed["other"].tobytes()
+            fields.insert(0, changed_headers(headers, elsewhere, first, int(changed["other_at"])))
         losses = flow_losses(arrived, numbers, headers)
         return PacketCounts(
             flows=headers.flows,
             lossy_flows=losses.lossy_flows,
             changed_frames=int(changed["frames"]),
-            changed=tuple(ChangedField(name, frames) for name, frames in by_field.items() if frames),
+            changed=tuple(fields),
             reordered_in_flows=int(changed["reordered_in_flows"]),
             groups=losses.groups,
         )
+
+    def _first_change(self, headers: ExpectedHeaders, index: int) -> FirstChange:
+        """Return the first frame that differs in the field with this index; of its bytes, only this field is there."""
+        assert self._changed is not None, "end() comes first"
+        assert self._frame_size is not None, "begin() comes first"
+        first: Any = self._changed["first"][index]
+        genome, number = self._frame_size.genome, int(first["number"])
+        flow = self._flows[number % headers.flows : number % headers.flows + 1]
+        layout = self._layout
+        words, sums = flow["words"][:, : len(layout.words_at)], flow["sums"][:, : len(layout.sums_at)]
+        varying = FlowBytes(layout.words_at, words, layout.sums_at, sums, layout.udp_sums)
+        expected = frame_of_flow(varying, headers.template.frames[genome[number % len(genome)]], 0)
+        begin = headers.compared[index].at // _WORD_BYTES * _WORD_BYTES
+        return FirstChange(number, expected, bytes(begin) + first["words"].tobytes())
 
 
 def _fill(flows: NDArray[Any], template: FrameTemplate) -> FlowLayout:

@@ -336,13 +336,13 @@ def test_each_change_loss_and_late_frame_is_counted(wire, name, frame_size, tmp_
     assert (received.frames, received.duplicates) == (len(recount.received), recount.duplicates)
     assert (received.foreign, received.late, received.control) == (foreign, late, 0)
     assert (received.reordered, packet.reordered_in_flows) == (recount.reordered, recount.reordered_in_flows)
-    assert (packet.changed_frames, dict(packet.changed)) == (recount.changed_frames, dict(recount.changed))
+    assert (packet.changed_frames, packet.changed_by_field) == (recount.changed_frames, dict(recount.changed))
     assert (packet.flows, packet.lossy_flows) == (recount.flows, recount.lossy_flows(FRAMES))
     assert packet == in_sample
     of_sizes = Counter(described.sent_size(number) for number in recount.received)
     by_size = {size: of_sizes[size] for size in frame_size.sizes} if frame_size.is_mix else {}
     assert {size: counts.frames for size, counts in received.by_size.items()} == by_size
-    assert set(dict(packet.changed)) == {name for change in IMPAIRMENTS[name] for name in change.changes}
+    assert set(packet.changed_by_field) == {name for change in IMPAIRMENTS[name] for name in change.changes}
 
 
 @pytest.mark.parametrize("wire", HOOKS, indirect=True)
@@ -372,7 +372,7 @@ def test_all_cpus_count_exactly(wire, frame_size, tmp_path):
     assert packet is not None
     changed = Counter(name for impairment in sent for name in impairment.changes)
     assert (received.frames, received.duplicates, received.foreign) == (frames, -(-frames // 7), 0)
-    assert (packet.changed_frames, dict(packet.changed)) == (
+    assert (packet.changed_frames, packet.changed_by_field) == (
         sum(bool(impairment.changes) for impairment in sent),
         dict(changed),
     )

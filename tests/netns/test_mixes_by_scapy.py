@@ -175,6 +175,6 @@ def test_the_sink_counts_what_scapy_finds_behind_a_bridge_that_drops_and_changes
     assert (received.frames, received.foreign, received.duplicates, received.reordered) == (len(numbers), 0, 0, 0)
     assert {size: counts.frames for size, counts in received.by_size.items()} == lengths
     assert changed == -(-len(numbers) // 5)
-    assert (packet.changed_frames, dict(packet.changed)) == (changed, dict.fromkeys(case.changed, changed))
+    assert (packet.changed_frames, packet.changed_by_field) == (changed, dict.fromkeys(case.changed, changed))
     (groups,) = packet.groups
     assert {group.values: group.received for group in groups.lossy} == by_flow

@@ -2,9 +2,11 @@
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,18 +14,21 @@ import pytest
 from pydantic import TypeAdapter
 
 from netbench.capture.capture_counts import ANY_NUMBER, STAMP_TOLERANCE_NS, CaptureCounts, Expected
+from netbench.capture.changed_values import layer_names
 from netbench.capture.counting import analyze_capture
 from netbench.capture.packet_decoder import least_snap_length
 from netbench.errors import UsageError
 from netbench.model.frame_size import FrameSize
-from netbench.model.packet import Packet
-from netbench.model.packet_counts import ChangedField
+from netbench.model.frame_template import FieldPlace
+from netbench.model.packet import Layers, ListedValues, Packet
+from netbench.model.packet_counts import OTHER_HEADERS
 from netbench.model.traffic import Sent
+from netbench.packets.build import expected_headers
 from netbench.packets.scapy_layers import scapy_classes
 from netbench.sinks import remote_capture_count
 from netbench.sinks.remote_capture_count import InCapture
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, cut, ethernet, pcap, pcapng
-from tests.unit.described_packets import ANALYZED, PACKETS, Described, layers
+from tests.unit.described_packets import ANALYZED, PACKETS, Described, layers, vary
 from tests.unit.test_live_capture import hear
 
 START_US = START_NS // 1000
@@ -40,6 +45,7 @@ class Recount(NamedTuple):
     reordered_in_flows: int
     changed_frames: int
     changed: dict[str, int]
+    first: dict[str, tuple[str, str]]  # by changed field: the expected and the arrived value in the first frame
     late: int
     foreign: int
     lost_by_flow: Counter[int]
@@ -49,7 +55,7 @@ class Recount(NamedTuple):
 def recount(frames: list[Frame], described: Described, sent: range, first_us: int) -> Recount:
     headers, seen, highest, top = described.headers, set[int](), dict[int, int](), -1
     duplicates = reordered = in_flows = changed_frames = late = foreign = 0
-    changed, by_size = Counter[str](), Counter[int]()
+    changed, by_size, first = Counter[str](), Counter[int](), dict[str, tuple[str, str]]()
     for frame in frames:
         if frame.data[:5] == FLUSH_MAC[:5]:
             continue
@@ -84,9 +90,12 @@ def recount(frames: list[Frame], described: Described, sent: range, first_us: in
             fields = {"headers"} if shift else differing(frame.data, described, number)
             changed_frames += bool(fields)
             changed.update(fields)
+            for place in headers.compared:
+                if place.name in fields - first.keys():
+                    first[place.name] = text(place, described.frame(number, 0)), text(place, frame.data)
     lost = Counter(number % headers.flows for number in sent if number not in seen)
     return Recount(
-        len(seen), duplicates, reordered, in_flows, changed_frames, dict(changed), late, foreign, lost, by_size
+        len(seen), duplicates, reordered, in_flows, changed_frames, dict(changed), first, late, foreign, lost, by_size
     )
 
 
@@ -101,6 +110,14 @@ def differing(frame: bytes, described: Described, number: int) -> set[str]:
         )
         & place.mask
     }
+
+
+def text(place: FieldPlace, frame: bytes) -> str:
+    number, field = place.number_in(frame), place.name.rpartition(".")[2]
+    if field in ("src", "dst"):
+        data = number.to_bytes(place.size)
+        return data.hex(":") if len(data) == 6 else str(ip_address(data))
+    return f"0x{number:04x}" if field in ("chksum", "type") and place.size == 2 else str(number)
 
 
 def tagged(packet: Any) -> Any:
@@ -179,7 +196,12 @@ def check(counts: CaptureCounts, expected: Recount, described: Described) -> Non
     assert (stream.reordered, packet.reordered_in_flows) == (expected.reordered, expected.reordered_in_flows)
     order = [place.name for place in described.headers.compared]
     changed = sorted(expected.changed.items(), key=lambda item: ["headers", *order].index(item[0]))
-    assert packet.changed == tuple(ChangedField(name, frames) for name, frames in changed)
+    assert [field[:2] for field in packet.changed] == changed
+    assert {field.name: field[3:] for field in packet.changed if field.name != OTHER_HEADERS} == expected.first
+    names = "/".join(layer.name for layer in described.packet.expect or described.packet.layers)
+    assert {field[3:] for field in packet.changed if field.name == OTHER_HEADERS} <= {
+        (names, names.replace("Ether", "Ether/Dot1Q", 1))
+    }
     assert packet.changed_frames == expected.changed_frames
     assert packet.lossy_flows == len(expected.lost_by_flow)
     for groups in packet.groups:
@@ -302,3 +324,55 @@ def test_a_popped_tunnel_is_as_much_shorter_as_its_headers() -> None:
     described = Described.of(Packet("pop", sent, expect=layers("Ether", "IP", "UDP")), FrameSize.of(200))
     assert described.headers.longer == -(40 + 8 + 8 + 14)
     assert len(described.headers.template.frames[200]) == 196 - 70
+
+
+def routed(sent: Layers) -> Layers:
+    ethernet, ip, *inner = sent
+    return ethernet, ip.with_fields(ttl=63), *inner
+
+
+NAT = Packet(
+    "nat",
+    layers("Ether", ("IP", {"tos": 184}), "UDP"),
+    (vary("IP.src", ListedValues((int(ip_address("198.18.1.5")), int(ip_address("198.18.1.6"))))),),
+    expect=layers("Ether", ("IP", {"src": "192.0.2.9", "tos": 0}), "UDP"),
+)
+
+
+@pytest.mark.parametrize(
+    ("packet", "at_uut", "arriving", "changed"),
+    [
+        (PACKETS["plain"], routed, {}, {"IP.ttl": ("64", "63", "64")}),
+        (NAT, None, {("IP", "src"): "198.18.1.6"}, {"IP.src": ("198.18.1.6", "192.0.2.9", "198.18.1.6")}),
+        (NAT, None, {("IP", "src"): "192.0.2.9", ("IP", "tos"): 184}, {"IP.tos": ("184", "0", "184")}),
+        (PACKETS["pop"], None, {("IP", "src"): "1.2.3.4"}, {"IP.src": ("198.18.1.4", "198.18.1.4", "1.2.3.4")}),
+    ],
+)
+def test_changed_fields_have_the_value_that_was_sent(tmp_path: Path, packet, at_uut, arriving, changed) -> None:
+    described = Described.of(packet, FrameSize.of(200))
+    headers = expected_headers(described.traffic, at_uut)
+    path = tmp_path / "c.pcap"
+    path.write_bytes(pcap([Frame(described.frame(3, START_US, fields=arriving))]))
+    expected = replace(expected_of(described, range(4)), headers=headers)
+    (stream,) = analyze_capture(path, [expected]).streams
+    assert stream.packet is not None
+    found = {field.name: tuple(field[2:]) for field in stream.packet.changed}
+    sent, expected_sum, arrived = found.pop("IP.chksum")
+    assert found == changed
+    assert sent == (arrived if packet is PACKETS["plain"] else "")  # it differs between flows in the others
+    assert expected_sum != arrived
+
+
+LAYERS_OF = [
+    *((packet.name, packet) for packet, _ in ANALYZED),
+    ("routing", Packet("routing", layers("Ether", "IPv6", "IPv6ExtHdrHopByHop", "UDP"))),
+]
+
+
+@pytest.mark.parametrize(("name", "packet"), LAYERS_OF, ids=[name for name, _ in LAYERS_OF])
+def test_layers_are_read_from_frames(name: str, packet: Packet) -> None:
+    described = Described.of(packet, FrameSize.of(250))
+    names = layer_names(described.frame(0, 0), described.headers.template.payload_at)
+    written = [re.sub("IPv6ExtHdr.*", "IPv6ExtHdr", layer.name) for layer in packet.layers]
+    last = {"ICMPv6EchoRequest": "ICMPv6"}
+    assert names.split("/") == [last.get(layer, layer) for layer in written]

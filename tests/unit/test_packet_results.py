@@ -127,7 +127,7 @@ COUNTS = PacketCounts(
     flows=1000,
     lossy_flows=7,
     changed_frames=990,
-    changed=(ChangedField("IP.ttl", 990), ChangedField("IP.dst", 3)),
+    changed=(ChangedField("IP.ttl", 990, "64", "63", "64"), ChangedField("IP.dst", 3)),
     reordered_in_flows=5,
     groups=(
         FieldGroups("Dot1Q.vlan", 2, (FlowGroup("10", 500, 496), FlowGroup("20", 500, 494))),
@@ -144,6 +144,9 @@ def test_counts_of_packets_read_back_and_are_unknown_in_results_of_earlier_versi
     assert counts.validate_python(stored) == LOSSY
     earlier = {name: value for name, value in stored.items() if name not in ("packet", "packet_counts")}
     assert counts.validate_python(earlier) == changed(LOSSY, packet=None, packet_counts=None)
+    stored["packet_counts"]["changed"] = [["IP.ttl", 990], ["IP.dst", 3]]  # without values
+    without = tuple(ChangedField(*field[:2]) for field in COUNTS.changed)
+    assert counts.validate_python(stored) == changed(LOSSY, packet_counts=replace(COUNTS, changed=without))
 
 
 def test_exports_name_the_packet_and_have_its_counts():
@@ -173,7 +176,10 @@ def test_a_neighbour_and_a_stream_with_its_own_packet_are_labelled_with_what_the
 def test_json_lists_changed_fields_and_groups_that_lost_frames(tmp_path):
     export(campaign([DESCRIBED]), "json", False, tmp_path / "rows.json")
     (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
-    assert row["changed_fields"] == [{"field": "IP.ttl", "frames": 990}, {"field": "IP.dst", "frames": 3}]
+    assert row["changed_fields"] == [
+        {"field": "IP.ttl", "frames": 990, "sent": "64", "expected": "63", "arrived": "64"},
+        {"field": "IP.dst", "frames": 3, "sent": None, "expected": None, "arrived": None},
+    ]
     assert row["lossy_groups"][:2] == [
         {"field": "Dot1Q.vlan", "values": "10", "sent_frames": 500, "lost_frames": 4},
         {"field": "Dot1Q.vlan", "values": "20", "sent_frames": 500, "lost_frames": 6},

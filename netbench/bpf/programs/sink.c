@@ -123,7 +123,7 @@ static __always_inline int receive_described(const struct headers *want, struct 
 	struct history *past = bpf_map_lookup_elem(&history, &(__u32){0});
 	struct changes *changed = bpf_map_lookup_elem(&changes, &(__u32){0});
 	const struct ethhdr *ethernet = (const void *)own->frame;
-	int is_new = 0;
+	int is_new = 0, is_first_elsewhere = 0;
 	__u32 at;
 
 	if (!set || !to || !past || !changed || count_control(to, ethernet, ethernet->h_proto, 0))
@@ -158,6 +158,7 @@ static __always_inline int receive_described(const struct headers *want, struct 
 		is_new = count_number(to, past, set, word, shape, it, number);
 	if (is_new) {
 		changed->frames += differs;
+		is_first_elsewhere = is_elsewhere && !changed->other_headers;
 		changed->other_headers += is_elsewhere;
 		if (number < flow->next)
 			changed->reordered_in_flows++;
@@ -173,8 +174,13 @@ static __always_inline int receive_described(const struct headers *want, struct 
 		for (int i = 0; i < SAMPLE_BYTES / 8; i++) // with a tag that the kernel has taken out
 			((__u64 *)sampled->bytes)[i] = own->frame[i];
 	}
+	if (is_first_elsewhere) {
+		changed->other_at = at;
+		for (int i = 0; i < HEADER_WORDS; i++)
+			changed->other[i] = own->frame[i];
+	}
 	if (is_new && differs && !is_elsewhere)
-		count_changes(want, own, shape, flow, changed);
+		count_changes(want, own, shape, flow, number, changed);
 	return 1;
 }
 

@@ -48,10 +48,17 @@ struct flow {
 	__u64 next; // the highest number + 1
 };
 
+// The first frame that differs in a field: its number, and the three words in which the field is.
+struct first_change {
+	__u64 number, words[3];
+};
+
 struct changes {
 	__u64 frames, reordered_in_flows;
 	__u64 other_headers; // frames that have pktgen's header at another place
+	__u64 other_at, other[HEADER_WORDS]; // that place in the first of them, and its first bytes
 	__u64 fields[MOST_FIELDS];
+	struct first_change first[MOST_FIELDS];
 };
 
 // Of one CPU. Two more words: a place in the 32 words may be that of something longer.
@@ -163,9 +170,9 @@ static __always_inline int is_changed(const struct headers *want, struct scratch
 	return differing != 0;
 }
 
-// Count the fields of the frame in the scratch that are not those of its size and flow.
+// Count the fields of frame `number`, in the scratch, that are not those of its size and flow.
 static __always_inline void count_changes(const struct headers *want, struct scratch *own, const struct shape *shape,
-					  const struct flow *flow, struct changes *to)
+					  const struct flow *flow, __u64 number, struct changes *to)
 {
 	__u64 differing = 0;
 
@@ -184,8 +191,13 @@ static __always_inline void count_changes(const struct headers *want, struct scr
 			differing |= (frame[part] ^ expected[part]) & field->masks[part];
 		if (!field->is_last)
 			continue;
-		if (differing)
-			__sync_fetch_and_add(&to->fields[i], 1);
+		if (differing && !__sync_fetch_and_add(&to->fields[i], 1)) {
+			struct first_change *first = &to->first[i];
+
+			first->number = number;
+			for (int part = 0; part < 3; part++)
+				first->words[part] = frame[part];
+		}
 		differing = 0;
 	}
 }
