@@ -1,15 +1,15 @@
 """The caveats of a campaign: limits of its findings, with remedies, and reasons for missing results."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.limits import LimitKind
 from netbench.model.packet_counts import OTHER_HEADERS
 from netbench.model.verdict import Reason, ReasonKind, Verdict
-from netbench.report.formats import capitalised, count, enumerated, sentence
-from netbench.statistics.flow_losses import changed_frames
+from netbench.report.formats import capitalised, count, enumerated, section_texts, sentence
+from netbench.statistics.changed_fields import ChangedFrames, by_packet_and_field, changed_frames
 from netbench.statistics.groups import Group, best_groups, grouped
 from netbench.statistics.interference import relative_maxima
 from netbench.statistics.intervals import MOST_REPETITIONS, RatioOfMeans, Unknown, repetitions_for
@@ -31,16 +31,21 @@ def caveats(results: CampaignResults, groups: Sequence[Group]) -> list[tuple[str
     """The most important caveats, each with the id of the section that shows it."""
     found = [
         *_missing(results),
-        *_changed(groups),
+        *_changed(results, groups),
         *_lower_bounds(groups),
         *_wide_intervals(groups),
         *_emulated(results),
     ]
     is_alone = len(found) == 1
-    return [
+    shown = [
         (text if is_alone else f"({number}) {text}", anchor)
         for number, (text, anchor) in enumerate(found[:_MOST_CAVEATS], 1)
     ]
+    if rest := found[_MOST_CAVEATS:]:
+        titles = dict.fromkeys(section_texts(anchor, by="")[1] for _, anchor in rest)
+        text = sentence("caveats.more", caveats=count(len(rest), "more caveat"), sections=enumerated(list(titles)))
+        shown.append((text, rest[0][1]))
+    return shown
 
 
 def no_result(results: CampaignResults) -> str:
@@ -80,36 +85,71 @@ def _missing(results: CampaignResults) -> Iterator[tuple[str, str]]:
         yield f"{text} {capitalised(remedy)}." if remedy else text, "verdicts"
 
 
-def _changed(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
-    """The header fields that are not as expected at the sink, for each UUT and packet; loads are added up."""
-    by_packet = grouped(
-        changed_frames(groups), lambda changed: (changed.measurement.uut, changed.measurement.frame_size.packet)
+def _changed(results: CampaignResults, groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
+    """The header fields that are not as expected at the sink, by packet, and for UUTs with the same changes at once."""
+    described = {name for name, packet in results.packets.items() if isinstance(packet, Mapping) and "expect" in packet}
+    by_pair = grouped(
+        by_packet_and_field(changed_frames(groups)),
+        lambda changed: (changed.measurement.uut, changed.measurement.frame_size.packet),
     )
-    for (uut, packet), members in by_packet.items():
+    alike = grouped(
+        by_pair, lambda pair: (pair[1], tuple(changed.field._replace(frames=0) for changed in by_pair[pair]))
+    )
+    for (packet, _), pairs in list(alike.items())[:_MOST_CAVEATS]:
         texts = [
-            sentence(
-                "caveats.changed_headers" if field == OTHER_HEADERS else "caveats.changed_field",
-                field=field,
-                changed=f"{sum(changed.frames for changed in same):,}",
-                received=f"{sum(changed.received for changed in same):,}",
-            )
-            for field, same in grouped(members, lambda changed: changed.field).items()
+            _changed_text([by_pair[pair][place] for pair in pairs], has_expect=packet in described)
+            for place in range(len(by_pair[pairs[0]]))
         ]
-        more = len(texts) - _MOST_CAVEATS
-        fields = "; ".join([*texts[:_MOST_CAVEATS], *([count(more, "more field")] if more > 0 else [])])
+        if (more := len(texts) - _MOST_CAVEATS) > 0:
+            texts[_MOST_CAVEATS:] = [count(more, "more field")]
         frames = f"{packet} frames" if packet else "plain frames"
-        yield capitalised(sentence("caveats.changed", fields=fields, uut=uut, frames=frames)), "changed-fields"
+        uuts = _named(uut for uut, _ in pairs)
+        yield sentence("caveats.changed", fields="; ".join(texts), uuts=uuts, frames=frames), "changed-fields"
+    if left := sum(len(pairs) for pairs in list(alike.values())[_MOST_CAVEATS:]):
+        yield sentence("caveats.more_changed", pairs=count(left, "more pair")), "changed-fields"
+
+
+def _changed_text(same: Sequence[ChangedFrames], *, has_expect: bool) -> str:
+    """The change of one field of a stream through some UUTs, and its remedy; `has_expect`: a user described it."""
+    field = same[0].field
+    if field.name == OTHER_HEADERS and field.arrived:
+        key = "changed_headers"
+    elif not field.arrived:
+        key = "changed_field"
+    elif field.arrived == field.sent:
+        key = "changed_as_sent" if has_expect else "changed_not_rewritten"
+    elif field.expected == field.sent:
+        key = "changed_by_uut"
+    else:
+        key = "changed_otherwise"
+    return sentence(
+        f"caveats.{key}",
+        field=same[0].name,
+        sent=field.sent,
+        expected=field.expected,
+        arrived=field.arrived,
+        changed=f"{sum(changed.frames for changed in same):,}",
+        received=f"{sum(changed.received for changed in same):,}",
+    )
 
 
 def _lower_bounds(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
-    """The maxima that are only lower bounds."""
-    limited: dict[LimitKind, dict[str, None]] = {}
+    """The maxima that are only lower bounds; packets are named if they do not share the limits."""
+    limited: dict[LimitKind, dict[str, dict[str, None]]] = {}
+    measured: dict[str, dict[str, None]] = {}
     for group in best_groups(groups):
+        packet = group.frame_size.packet or "plain"
+        measured.setdefault(group.uut, {})[packet] = None
         if group.limited_by and not group.limited_by.is_uut:
-            limited.setdefault(group.limited_by.kind, {})[group.uut] = None
+            limited.setdefault(group.limited_by.kind, {}).setdefault(group.uut, {})[packet] = None
     for limit, uuts in limited.items():
         remedy = _remedy(limit) or sentence("remedies.idle_machine")
-        yield sentence("caveats.lower_bound", uuts=_named(uuts), limit=limit.value, remedy=remedy), "maximum"
+        by_packets = grouped(uuts, lambda uut: () if uuts[uut].keys() == measured[uut].keys() else tuple(uuts[uut]))
+        texts = [
+            _named(names) + (f" (with {_named(packets)} frames)" if packets else "")
+            for packets, names in by_packets.items()
+        ]
+        yield sentence("caveats.lower_bound", uuts="; ".join(texts), limit=limit.value, remedy=remedy), "maximum"
 
 
 def _wide_intervals(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,9 @@
-"""Loss by groups of flows, fairness between them, and changed header fields, over the trials of a measurement."""
+"""Loss by groups of flows, and fairness between them, over the trials of a measurement."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from netbench.model.packet_counts import FieldGroups, PacketCounts
-from netbench.model.received import Received
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval, mean_interval
 from netbench.statistics.sharing import jain_index
@@ -44,16 +43,6 @@ class FieldLoss:
         return sum(group.lost for group in self.lossy)
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedFrames:
-    """The frames of a measurement with an unexpected header field at the sink, over its valid and suspicious trials."""
-
-    measurement: Group
-    field: str
-    frames: int
-    received: int
-
-
 def losses_by_field(groups: Iterable[Group]) -> tuple[FieldLoss, ...]:
     """Return the loss by each varying field of each measurement whose sinks count groups of flows."""
     found = []
@@ -67,7 +56,7 @@ def losses_by_field(groups: Iterable[Group]) -> tuple[FieldLoss, ...]:
 def enumerate_fields(trials: Iterable[TrialTotals]) -> Iterator[tuple[int, FieldGroups]]:
     """Yield the groups of flows by each field of each stream, with the number of the trial."""
     for number, totals in enumerate(trials):
-        for _, packet in _described(totals):
+        for packet in _described(totals):
             yield from ((number, field) for field in packet.groups)
 
 
@@ -103,23 +92,8 @@ def fairness_of(field: FieldGroups) -> float | None:
     return jain_index(shares) if any(shares) else None
 
 
-def changed_frames(groups: Iterable[Group]) -> tuple[ChangedFrames, ...]:
-    """Return the changed header fields of each measurement, in the order of the packet."""
-    found = []
-    for group in groups:
-        counted: dict[str, int] = {}
-        received = 0
-        for totals in (*group.valid, *group.suspicious):
-            for arrived, packet in _described(totals):
-                received += arrived.frames or 0
-                for name, frames in packet.changed:
-                    counted[name] = counted.get(name, 0) + frames
-        found += [ChangedFrames(group, name, frames, received) for name, frames in counted.items()]
-    return tuple(found)
-
-
-def _described(totals: TrialTotals) -> Iterator[tuple[Received, PacketCounts]]:
-    """Yield the counts of the sinks of described packets, with the part that only these have."""
+def _described(totals: TrialTotals) -> Iterator[PacketCounts]:
+    """Yield the counts of sinks that only described packets have."""
     for stream in totals.streams:
-        if stream is not None and (packet := stream.received.packet) is not None:
-            yield stream.received, packet
+        if stream is not None and stream.received.packet is not None:
+            yield stream.received.packet

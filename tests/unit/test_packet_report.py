@@ -14,10 +14,12 @@ from netbench.report.findings import findings
 from netbench.report.model import ReportModel
 from netbench.report.sections import main_chart
 from netbench.report.styles import styles
+from netbench.report.tables.packets import changed_fields
 from netbench.report.tables.registry import largest_first
 from netbench.statistics.compared_cells import CellSelection
 from netbench.statistics.comparison import compare
-from netbench.statistics.flow_losses import changed_frames, fairness_of, losses_by_field
+from netbench.statistics.changed_fields import changed_frames
+from netbench.statistics.flow_losses import fairness_of, losses_by_field
 from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import contradictory_maxima
 from netbench.statistics.packet_cost import flow_scaling, packet_costs
@@ -161,7 +163,15 @@ def test_losses_of_groups_are_added_up_over_trials():
     assert loss.fairness.mean == pytest.approx((0.8 + 0.4 + 2) ** 2 / (4 * (0.64 + 0.16 + 2)))
 
 
-CHANGED = PacketCounts(1, changed_frames=1000, changed=(ChangedField("IP.ttl", 1000), ChangedField("IP.tos", 3)))
+CHANGED = PacketCounts(
+    1,
+    changed_frames=1000,
+    changed=(
+        ChangedField("IP.ttl", 1000, "64", "63", "64"),
+        ChangedField("IP.tos", 3),
+        ChangedField("IP.chksum", 1000),
+    ),
+)
 REWRITTEN = campaign(
     trials("bridge", FrameSize.of(64, "vlan"), 1000, VLAN, counts=CHANGED, noise=(0,)), uuts=("bridge",)
 )
@@ -169,25 +179,89 @@ REWRITTEN = campaign(
 
 def test_changed_fields_are_a_caveat_and_no_reason_against_a_trial():
     groups = model(REWRITTEN).groups
-    assert [(of.field, of.frames, of.received) for of in changed_frames(groups)] == [
-        ("IP.ttl", 1000, 1000),
-        ("IP.tos", 3, 1000),
+    assert [(of.stream, of.name, of.frames, of.received) for of in changed_frames(groups)] == [
+        ("s1", "IP.ttl", 1000, 1000),
+        ("s1", "IP.tos", 3, 1000),
     ]
     text, anchor = caveats(REWRITTEN, groups)[0]
     assert anchor == "changed-fields"
-    assert "IP.ttl differs from the expected value in 1,000 of 1,000 frames; IP.tos differs" in text
-    assert "bridge, vlan frames" in text
+    assert text.startswith("(1) Changed headers of vlan frames through bridge: IP.ttl arrived as sent (64) in 1,000 of")
+    assert "the UUT should make it 63" in text
+    assert "IP.tos differs from the expected value in 3 of 1,000 frames" in text
     assert len(groups[0].valid) == 1
 
 
 def test_other_headers_than_the_expected_ones_are_a_caveat_about_headers_and_not_about_a_field():
-    counts = PacketCounts(1, changed_frames=7, changed=(ChangedField(OTHER_HEADERS, 7),))
+    changed = ChangedField(OTHER_HEADERS, 7, "Ether/IP/UDP", "Ether/IP/UDP", "Ether/Dot1Q/IP/UDP")
+    counts = PacketCounts(1, changed_frames=7, changed=(changed,))
     tested = campaign(
         trials("bridge", FrameSize.of(64, "vlan"), 1000, VLAN, counts=counts, noise=(0,)), uuts=("bridge",)
     )
     text, anchor = caveats(tested, model(tested).groups)[0]
     assert anchor == "changed-fields"
-    assert "The headers differ from the expected ones in 7 of 1,000 frames (bridge, vlan frames)" in text
+    assert "7 of 1,000 frames arrived as Ether/Dot1Q/IP/UDP instead of Ether/IP/UDP" in text
+
+
+CAUSES = [
+    (("184", "0", "184"), True, "IP.tos arrived as sent (184) in 6 of 2,000 frames, but `expect` says 0: correct"),
+    (("64", "63", "64"), False, "IP.tos arrived as sent (64) in 6 of 2,000 frames, but the UUT should make it 63"),
+    (
+        ("184", "184", "0"),
+        False,
+        "the UUT changed IP.tos from 184 to 0 in 6 of 2,000 frames: correct the UUT, or add 0",
+    ),
+    (("1", "2", "3"), True, "IP.tos arrived as 3 instead of 2 in 6 of 2,000 frames"),
+    (("", "2", "3"), True, "IP.tos arrived as 3 instead of 2 in 6 of 2,000 frames"),
+    (("", "", ""), False, "IP.tos differs from the expected value in 6 of 2,000 frames"),
+]
+
+
+@pytest.mark.parametrize(("values", "has_expect", "text"), CAUSES)
+def test_caveats_name_the_cause_of_a_change_and_all_uuts_that_share_it(values, has_expect, text):
+    counts = PacketCounts(1, changed_frames=3, changed=(ChangedField("IP.tos", 3, *values),))
+    both = [
+        result
+        for uut in ("bridge", "route")
+        for result in trials(uut, FrameSize.of(64, "nat"), 1000, VLAN, counts=counts, noise=(0,))
+    ]
+    results = with_packets(campaign(both), nat={"headers": "Ether()", **({"expect": "Ether()"} if has_expect else {})})
+    found, _ = caveats(results, model(results).groups)[0]
+    assert f"Changed headers of nat frames through bridge and route: {text}" in found
+
+
+def test_caveats_beyond_the_first_are_counted_with_the_names_of_their_sections():
+    """Five packets change in different ways, and there is one repetition."""
+    results = []
+    for number in range(5):
+        counts = PacketCounts(1, changed_frames=3, changed=(ChangedField("IP.tos", 3, "0", "0", str(number + 1)),))
+        results += trials("bridge", FrameSize.of(64, f"p{number}"), 1000, VLAN, counts=counts, noise=(0,))
+    *three, (more, _) = caveats(campaign(results), model(campaign(results)).groups)
+    assert [text[:28] for text, _ in three] == [f"({n + 1}) Changed headers of p{n} f" for n in range(3)]
+    assert more == "2 more caveats: see Changed header fields and Results."
+
+
+def test_a_table_of_changed_fields_has_values_and_streams():
+    """Each direction changes other fields. Checksums that other fields explain have no row, other ones do."""
+    forth = (ChangedField("IP.src", 9, "198.18.1.2", "192.0.2.1", "192.0.2.9"), ChangedField("IP.chksum", 9))
+    back = (
+        ChangedField("IP.dst", 5, "", "198.18.1.2", "192.0.2.9"),
+        ChangedField("IP.chksum", 6, "", "0x0001", "0x0002"),
+    )
+    streams = [
+        stream_counts(
+            name, received=1000, packet=VLAN, packet_counts=PacketCounts(1, changed_frames=9, changed=changed)
+        )
+        for name, changed in (("forth", forth), ("back", back))
+    ]
+    results = campaign([trial(*streams, uut="nat", frame_size=FrameSize.of(64, "vlan"))])
+    (shown,) = changed_fields(model(results))
+    titles = [column.title for column in shown.columns]
+    assert titles[-8:] == ["Stream", "Field", "Sent", "Expected", "Arrived (first)", "Frames", "Received", "Share"]
+    assert [[cell.text for cell in row.cells][-8:] for row in shown.rows] == [
+        ["forth", "IP.src", "198.18.1.2", "192.0.2.1", "192.0.2.9", "9", "1,000", "0.9 %"],
+        ["back", "IP.dst", "–", "198.18.1.2", "192.0.2.9", "5", "1,000", "0.5 %"],
+        ["back", "IP.chksum", "–", "0x0001", "0x0002", "6", "1,000", "0.6 %"],
+    ]
 
 
 def test_the_page_labels_packets_and_has_their_sections():

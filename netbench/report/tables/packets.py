@@ -17,7 +17,8 @@ from netbench.report.formats import (
 )
 from netbench.report.model import ReportModel
 from netbench.report.tables.registry import number, place_columns, report_table
-from netbench.statistics.flow_losses import FieldLoss, LossyGroup, changed_frames, losses_by_field
+from netbench.statistics.changed_fields import changed_frames
+from netbench.statistics.flow_losses import FieldLoss, LossyGroup, losses_by_field
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import statement
 from netbench.statistics.packet_cost import flow_scaling, packet_costs
@@ -87,8 +88,7 @@ def groups(model: ReportModel) -> Iterator[Table]:
     for loss in losses_by_field(model.groups):
         measured = loss.measurement
         place = f"{measured.uut}, {measured.scenario}, {measured.frame_size.frames_text}, {measured.load}"
-        more = len(loss.lossy) - _MOST_GROUPS
-        beyond = f"; the {_MOST_GROUPS} with the highest loss of {len(loss.lossy):,}" if more > 0 else ""
+        shown = min(len(loss.lossy), _MOST_GROUPS)
         if loss.lossy:
             yield table(
                 [_GroupRow(loss, group) for group in loss.lossy[:_MOST_GROUPS]],
@@ -98,21 +98,28 @@ def groups(model: ReportModel) -> Iterator[Table]:
                 number("Lost", lambda row: frames(row.group.lost)),
                 number("of sent", lambda row: rough_percent(ratio(row.group.lost, row.group.sent) or 0.0)),
                 number("Trials with loss", lambda row: f"{row.group.trials} of {len(row.loss.measurement.valid)}"),
-                caption=f"{place}: {loss.field}{beyond}",
+                caption=sentence(
+                    "captions.flow_groups", place=place, field=loss.field, shown=shown, groups=f"{loss.groups:,}"
+                ),
             )
 
 
 @report_table("changed-fields")
 def changed_fields(model: ReportModel) -> Iterator[Table]:
-    """The header fields that were not as expected at the sink."""
+    """The header fields that were not as expected at the sink, by stream, with the values of the first such frame."""
     if rows := changed_frames(model.groups):
         yield table(
             rows,
             *place_columns(model.styles, lambda row: row.measurement),
             Column("Load per source", lambda row: str(row.measurement.load)),
-            Column("Field", lambda row: row.field),
+            Column("Stream", lambda row: row.stream),
+            Column("Field", lambda row: row.name),
+            Column("Sent", lambda row: row.field.sent or UNKNOWN),
+            Column("Expected", lambda row: row.field.expected or UNKNOWN),
+            Column("Arrived (first)", lambda row: row.field.arrived or UNKNOWN),
             number("Frames", lambda row: frames(row.frames)),
-            number("of received", lambda row: frames(row.received)),
+            number("Received", lambda row: frames(row.received)),
+            number("Share", lambda row: rough_percent(ratio(row.frames, row.received))),
         )
 
 
