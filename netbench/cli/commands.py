@@ -192,12 +192,15 @@ def _measure(request: "CampaignRequest", output: Path | None, *, wait: bool, str
         return
     from netbench.campaign import runner as campaign
     from netbench.cli.progress import carry_out
+    from netbench.plan.warnings import left_out
     from netbench.results.directory import ResultDirectory
 
     stamp = time.strftime("%Y%m%d-%H%M%S")
     default = Path("results") / f"{request.topology.name}-{request.profile.name}-{stamp}"
     directory = ResultDirectory(output or default)
     directory.refuse_existing()
+    for text in left_out(request.resolved.unsupported):
+        say(f"left out: {text}")
     carry_out(
         directory, lambda observers: campaign.start(request, directory, sys.argv, observers, wait=wait), strict=strict
     )

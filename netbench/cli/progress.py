@@ -41,7 +41,7 @@ from netbench.model.events import (
     WarmUpTrialStored,
 )
 from netbench.model.search import SearchResult, SearchState
-from netbench.model.verdict import ReasonKind, Verdict
+from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.report.formats import count, mbps, percent
 from netbench.report.page import write_report
 from netbench.report.stability import steadiness_warnings
@@ -371,6 +371,9 @@ def _show(results: CampaignResults, directory: ResultDirectory, console: Printin
     warnings = list(results.warnings)
     if not results.searches:
         warnings += steadiness_warnings(steadiness_of(group_trials(results)))
+    for warning in warnings:
+        if warning.kind is WarningKind.PACKET_REFUSED:  # tables have no rows that could show it
+            console.print(warning.text, markup=False, soft_wrap=not console.is_terminal)
     if warnings:
         kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in warnings))
         text = f"warnings, explained in the report: {kinds}"

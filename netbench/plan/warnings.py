@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from netbench.model.profile import KindSpec, Profile, SinkSpec
@@ -65,19 +65,35 @@ def too_short_for(uut: str, *, is_emulated: bool, duration_s: float) -> Campaign
 
 
 def unsupported_packets(unsupported: Mapping[str, Mapping[str, str]]) -> list[CampaignWarning]:
-    """Return a warning for each packet that a UUT cannot forward; the reasons are as in CampaignPlan."""
+    """Return a warning for all packets that a UUT cannot forward for one reason; these are as in CampaignPlan."""
     return [
         CampaignWarning(WarningKind.PACKET_REFUSED, f"UUT {uut} is not measured with {_frames(refused)}: {reason}")
-        for uut, reasons in unsupported.items()
-        for refused, reason in reasons.items()
+        for uut, reason, refused in _by_reason(unsupported)
     ]
 
 
-def _frames(refused: str) -> str:
-    """Return the refused frames as text, for a name of a packet, or for size and packet."""
-    if " " in refused:
-        return f"frames {refused}"
-    return f"the packet {refused}" if refused else "plain frames"
+def left_out(unsupported: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return a line for the terminal for each of the same warnings: `route × vlan, qinq: Dot1Q: …`."""
+    return [
+        f"{uut} × {', '.join(name or 'plain' for name in refused)}: {reason}"
+        for uut, reason, refused in _by_reason(unsupported)
+    ]
+
+
+def _by_reason(unsupported: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each UUT and reason with the names of packets, or sizes and packets, that it refuses for that reason."""
+    for uut, reasons in unsupported.items():
+        for reason in dict.fromkeys(reasons.values()):
+            yield uut, reason, [refused for refused, why in reasons.items() if why == reason]
+
+
+def _frames(refused: Sequence[str]) -> str:
+    """Return refused frames as text, from names of packets, or sizes and packets: `the packets vlan, qinq`."""
+    packets, sizes = ([name for name in refused if name and (" " in name) is has_size] for has_size in (False, True))
+    texts = ["plain frames"] if "" in refused else []
+    texts += [f"the packet{'s' * (len(packets) > 1)} {', '.join(packets)}"] if packets else []
+    texts += [f"frames {', '.join(sizes)}"] if sizes else []
+    return " and ".join(texts)
 
 
 def _as_argument(spec: KindSpec) -> str:

@@ -144,10 +144,12 @@ def _lower_bounds(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
             limited.setdefault(group.limited_by.kind, {}).setdefault(group.uut, {})[packet] = None
     for limit, uuts in limited.items():
         remedy = _remedy(limit) or sentence("remedies.idle_machine")
-        by_packets = grouped(uuts, lambda uut: () if uuts[uut].keys() == measured[uut].keys() else tuple(uuts[uut]))
+        of_packets: dict[tuple[str, ...], list[str]] = {}
+        for uut, packets in uuts.items():
+            of_packets.setdefault(() if packets.keys() == measured[uut].keys() else tuple(packets), []).append(uut)
         texts = [
             _named(names) + (f" (with {_named(packets)} frames)" if packets else "")
-            for packets, names in by_packets.items()
+            for packets, names in of_packets.items()
         ]
         yield sentence("caveats.lower_bound", uuts="; ".join(texts), limit=limit.value, remedy=remedy), "maximum"
 

@@ -1,11 +1,12 @@
 """A finding: a few sentences with their numbers, and the words that all findings share."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from netbench.model.frame_size import FrameSize
 from netbench.model.scenario import DEDICATED, SHARED_IDLE
-from netbench.report.formats import sentence
+from netbench.report.formats import enumerated, sentence
 from netbench.statistics.groups import Group
 
 MOST_NAMED = 4  # UUTs in a sentence
@@ -72,11 +73,39 @@ def _range(numbers: Iterable[int]) -> str:
     return f"{known[0]}" + (f" … {known[-1]}" if len(known) > 1 else "")
 
 
-def comparable_conditions(best: Sequence[Group]) -> Conditions | None:
-    """The least disturbed scenario, the fewest sources, the smallest frames."""
+def comparable_conditions(best: Sequence[Group], packets: Iterable[str] = ()) -> Conditions | None:
+    """The least disturbed scenario, the fewest sources, and of one packet the smallest frames.
+
+    The packet is the plain one. Without it, it is the first of `packets`, the names in the order of the profile, of
+    those that most UUTs carry.
+    """
     scenarios = list(dict.fromkeys(group.scenario for group in best))
     scenario = next((name for name in (DEDICATED, SHARED_IDLE, *scenarios) if name in scenarios), None)
     if scenario is None:
         return None
-    alike = ((group.sources, group.frame_size) for group in best if group.scenario == scenario)
-    return Conditions(scenario, *min(alike))
+    fewest = min(group.sources for group in best if group.scenario == scenario)
+    alike = [group for group in best if (group.scenario, group.sources) == (scenario, fewest)]
+    order = list(dict.fromkeys((*packets, *(group.frame_size.packet for group in alike))))
+    carried = Counter(packet for _, packet in {(group.uut, group.frame_size.packet) for group in alike})
+    packet = min(carried, key=lambda name: (name != "", -carried[name], order.index(name)))
+    return Conditions(scenario, fewest, min(group.frame_size for group in alike if group.frame_size.packet == packet))
+
+
+def other_packets(best: Iterable[Group], conditions: Conditions) -> str:
+    """A sentence that names the packets beside that of the conditions, unless that is the plain one; else empty."""
+    alike = [group for group in best if (group.scenario, group.sources) == (conditions.scenario, conditions.sources)]
+    used = conditions.frame_size.packet
+    names = [name for name in dict.fromkeys(group.frame_size.packet for group in alike) if name != used]
+    if not used or not names:
+        return ""
+    more = len(names) - MOST_NAMED
+    return sentence(
+        "findings.other_packets", packets=enumerated([*names[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
+    )
+
+
+def uuts_without_packet(best: Iterable[Group], conditions: Conditions) -> list[str]:
+    """The UUTs with results for other packets only."""
+    alike = [group for group in best if (group.scenario, group.sources) == (conditions.scenario, conditions.sources)]
+    carrying = {group.uut for group in alike if group.frame_size.packet == conditions.frame_size.packet}
+    return [uut for uut in dict.fromkeys(group.uut for group in alike) if uut not in carrying]

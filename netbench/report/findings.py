@@ -17,7 +17,15 @@ from netbench.model.verdict import Verdict
 from netbench.model.virtualisation import Setting
 from netbench.report.caveats import caveats, no_result
 from netbench.report.cost_findings import neighbour_findings, packet_findings
-from netbench.report.finding import MOST_NAMED, Finding, comparable_conditions, repetitions_text, shortened
+from netbench.report.finding import (
+    MOST_NAMED,
+    Finding,
+    comparable_conditions,
+    other_packets,
+    repetitions_text,
+    shortened,
+    uuts_without_packet,
+)
 from netbench.report.formats import (
     at_least,
     capitalised,
@@ -73,7 +81,7 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
 def _throughput(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
     """The highest throughput of each UUT at the smallest frames, without neighbours."""
     best = best_groups(groups)
-    conditions = comparable_conditions(best)
+    conditions = comparable_conditions(best, results.packets)
     if conditions is None:
         if any(group.valid for group in groups):
             yield Finding("Throughput", sentence("findings.no_maximum"), "maximum")
@@ -84,6 +92,11 @@ def _throughput(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     (lead, first), *others = parts
     details = [*([first] if first else []), *(f"{lead} {more}".strip() for lead, more in others)]
     details.append(sentence("findings.conditions", conditions=f"{conditions}, {repetitions_text(group_of.values())}"))
+    if without := uuts_without_packet(best, conditions):
+        packet = conditions.frame_size.packet or "plain"
+        details.append(sentence("findings.without_packet", uuts=_names(results, without), packet=packet))
+    if others_text := other_packets(best, conditions):
+        details.append(others_text)
     yield Finding("Throughput", lead, "maximum", " ".join(details))
 
 
@@ -150,7 +163,7 @@ def _most_of(group: Group) -> str:
 
 def _loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
     """The loads between which loss begins for each UUT, or the most that its link accepts."""
-    conditions = comparable_conditions(best_groups(groups))
+    conditions = comparable_conditions(best_groups(groups), results.packets)
     if conditions is None:
         return
     onsets: list[tuple[float, str]] = []
@@ -212,8 +225,11 @@ def _places(results: CampaignResults) -> Iterator[Finding]:
     if total <= 0:
         yield Finding("Place of loss", sentence("findings.no_loss", trials=trials), "places")
         return
-    (first, most), *others = places.most_common(2)
-    more = [(place, number) for place, number in others if number >= _WORTH_NAMING * total]
+    (first, most), *others = places.most_common()
+    # A second place is named if it is important, or if it is all the rest.
+    more = [(place, number) for place, number in others[:1] if number >= _WORTH_NAMING * total or len(others) == 1]
+    tops = {place for of_uut in by_uut.values() for place, _ in of_uut.most_common(1)}
+    rest = [(place, number) for place, number in others[len(more) :] if number > 0 and place not in tops]
     elsewhere = [
         f"{label(uut, results.emulated)} {rough_percent(number / of_uut.total())} at {place.name}"
         for uut, of_uut in by_uut.items()
@@ -228,7 +244,8 @@ def _places(results: CampaignResults) -> Iterator[Finding]:
         more="".join(f", {rough_percent(number / total)} at {place.name}" for place, number in more),
         trials=trials,
     )
-    details = sentence("findings.places_elsewhere", shares="; ".join(elsewhere[:MOST_NAMED])) if elsewhere else ""
+    shares = [*elsewhere, *(f"{rough_percent(number / total)} at {place.name}" for place, number in rest)]
+    details = sentence("findings.places_elsewhere", shares="; ".join(shares[:MOST_NAMED])) if shares else ""
     yield Finding("Place of loss", lead, "places", details)
 
 

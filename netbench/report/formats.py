@@ -10,7 +10,7 @@ from math import ceil, floor, inf, log10
 from typing import Any
 
 from netbench.config.document import yaml_value
-from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown
+from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown, statement
 
 UNKNOWN = "–"
 _TENTHS_FROM = 0.95  # smaller values would lose digits that matter
@@ -232,6 +232,11 @@ def not_measurable(ratio: RatioOfMeans) -> str:
     if (limit := ratio.excluded) is not None and limit > _TOO_NOISY:
         return f"too noisy to tell (±{ceil(100 * limit)} %)"
     return ""
+
+
+def change_text(ratio: RatioOfMeans) -> str:
+    """The statement about a relative change, or why the data permits none: `too noisy to tell (±165 %)`."""
+    return not_measurable(ratio) or statement(ratio)
 
 
 def cost(ratio: RatioOfMeans) -> str:

@@ -68,10 +68,29 @@ def configuration_differences(base: ResultDirectory, new: ResultDirectory) -> tu
     for file in ("topology", "profile"):
         digests = [manifest[file] for manifest in manifests]
         values = [_values(getattr(directory, file)) for directory in (base, new)]
+        if all(values):
+            digests = [_by_packet(of_side, known) for of_side, known in zip(digests, values, strict=True)]
+            values = [_by_packet(known, known) for known in values]
         for key, *_ in _changes(*digests):
             old, now = (values[side].get(key, _UNKNOWN if key in digests[side] else "not there") for side in (0, 1))
             differences.append(ChangedSetting(f"{file}: {key}", old, now, key.split(".")[-1] not in _WITHOUT_EFFECT))
     return _what_matters_first(differences)
+
+
+def _by_packet(of_keys: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+    """Return the same with the names of packets in place of their numbers: `packet.2.headers`, `packet.vlan.headers`.
+
+    `values` are those of the profile.
+    """
+    found = {}
+    for key, value in of_keys.items():
+        match key.split("."):
+            case ["packet", number, *more] if number.isdecimal():
+                name = values.get(f"packet.{number}.name") or values.get(f"packet.{number}") or number
+                found[".".join(("packet", name, *more))] = value
+            case _:
+                found[key] = value
+    return found
 
 
 def schedule_of(directory: ResultDirectory) -> str | None:

@@ -106,7 +106,9 @@ _DIMENSIONS: tuple[tuple[str, Callable[[ComparedCell], str]], ...] = (
     ("they have no UUT in common", lambda place: place.uut),
     ("they have no scenario in common", lambda place: place.scenario),
     ("they have no number of sources in common", lambda place: str(place.sources)),
-    ("they have no frame size in common", lambda place: _frames(place.frame_size)),
+    ("they have no frame size in common", lambda place: _frames(place.frame_size.without_packet)),
+    ("they have no packet in common", lambda place: place.frame_size.packet or "plain"),
+    ("they have no packet in common at one frame size", lambda place: _frames(place.frame_size)),
     ("their loads are in different units", lambda place: "" if place.load is None else place.load.kind.value),
     ("they have no load in common", lambda place: str(place.load)),
 )

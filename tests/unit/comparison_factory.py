@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.frame_size import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult
@@ -38,7 +39,7 @@ def trials_of(
     *,
     repetitions: int = 3,
     loads: Iterable[int] = LOADS,
-    sizes: Iterable[int] = (64,),
+    sizes: Iterable[int | FrameSize] = (64,),
 ) -> list[TrialResult]:
     """Return the trials of a UUT, 1 s each: it forwards the offered load, up to `most` frames/s."""
     return [
@@ -66,7 +67,7 @@ def made_up(
     *,
     seed: int = 1,
     repetitions: int = 3,
-    sizes: Iterable[int] = (64,),
+    sizes: Iterable[int | FrameSize] = (64,),
     uuts: Iterable[str] = ("raw",),
 ) -> CampaignResults:
     """Return a campaign of UUTs that forward about `most` frames/s at most."""

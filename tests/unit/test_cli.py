@@ -421,6 +421,12 @@ def resumed(command, monkeypatch, results):
     return resume
 
 
+def test_packets_that_were_left_out_are_printed_with_the_reason(resumed):
+    text = "UUT route is not measured with the packets vlan, dscp6: Dot1Q: a router forwards no tags"
+    _, out, _ = resumed(CampaignWarning(WarningKind.PACKET_REFUSED, text))
+    assert f"{text}\n" in out
+
+
 def test_a_campaign_that_is_complete_is_shown_and_reported(resumed, results):
     code, out, err = resumed(CampaignWarning(WarningKind.SHORT_TRIALS, "too short"))
     assert (code, err) == (0, "")

@@ -1,5 +1,6 @@
 """The reported differences of two campaigns other than their numbers."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from netbench.model.tester import Identities, LinkIdentity
 from netbench.results.comparability import campaign_differences, configuration_differences
 from netbench.results.directory import ResultDirectory
-from netbench.results.manifest import IDENTITIES
+from netbench.results.manifest import IDENTITIES, leaves
 from tests.unit.comparison_factory import exact_campaign, stored
 from tests.unit.inputs import topology
 from tests.unit.results_factory import MANIFEST
@@ -86,6 +87,38 @@ def test_keys_of_topologies_that_differ_are_reported_with_their_values(tmp_path)
     ]
     (tmp_path / "new" / "topology.yaml").write_text("[")
     assert str(configuration_differences(base, new)[0]) == "topology: uuts.0.forward: not there → unknown"
+
+
+VXLAN = {"name": "mine", "headers": "Ether()/IP()/UDP()"}
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "differences"),
+    [
+        ([VXLAN, "vlan"], ["vlan", VXLAN], []),
+        (
+            ["plain", VXLAN],
+            [{**VXLAN, "headers": "Ether()/IPv6()/UDP()"}, "plain"],
+            ["profile: packet.mine.headers: Ether()/IP()/UDP() → Ether()/IPv6()/UDP()"],
+        ),
+        (
+            ["plain", "vlan"],
+            ["plain", "gre"],
+            ["profile: packet.vlan: vlan → not there", "profile: packet.gre: not there → gre"],
+        ),
+    ],
+)
+def test_packets_of_two_profiles_are_matched_by_name(tmp_path, base, new, differences):
+    directories = []
+    for name, packets in (("base", base), ("new", new)):
+        directory = ResultDirectory(stored(tmp_path / name, exact_campaign()))
+        document = {"packet": packets}
+        directory.profile.write_text(json.dumps(document))
+        manifest = directory.read_manifest()
+        manifest["digests"]["profile"] = {key: str(value) for key, value in leaves(document)}
+        directory.manifest.write_text(json.dumps(manifest))
+        directories.append(directory)
+    assert [str(difference) for difference in configuration_differences(*directories)] == differences
 
 
 PASSING = [

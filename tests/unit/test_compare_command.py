@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.errors import ExitCode
+from netbench.model.frame_size import FrameSize
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.manifest import SEARCHES
 from tests.unit.comparison_factory import exact_campaign, made_up, stored, trials_of
@@ -156,6 +157,9 @@ def odd(tmp_path):
     stored(tmp_path / "empty", campaign([], planned=3))
     stored(tmp_path / "other", campaign(trials_of(uut="kvm")))
     stored(tmp_path / "sizes", campaign(trials_of(sizes=(512,))))
+    for name in ("vlan", "gre"):
+        stored(tmp_path / name, campaign(trials_of(sizes=(FrameSize.of(64, name),))))
+    stored(tmp_path / "gre512", campaign(trials_of(sizes=tuple(FrameSize.of(*pair) for pair in PAIRS))))
     stored(tmp_path / "single", exact_campaign(60_000, repetitions=1))
     stored(tmp_path / "real", replace(made_up(seed=2), facts={"raw": {"kernel": "6.1"}}))
     stored(tmp_path / "imitated", imitated)
@@ -165,6 +169,7 @@ def odd(tmp_path):
     return tmp_path
 
 
+PAIRS = ((64, ""), (512, "gre"))
 WRONG = [
     ((), "Missing argument"),
     (("base",), "one version of each UUT, nothing to compare"),
@@ -175,6 +180,8 @@ WRONG = [
     (("base", "empty"), "base and empty cannot be compared: empty has no valid trial"),
     (("base", "other"), "they have no UUT in common: raw in base, kvm in other"),
     (("base", "sizes"), "they have no frame size in common: 64 in base, 512 in sizes"),
+    (("base", "vlan"), "they have no packet in common: plain in base, vlan in vlan"),
+    (("gre", "gre512"), "they have no packet in common at one frame size: 64 gre in gre, 64, 512 gre in gre512"),
     (("base", "sizes", "--size", "512"), "base has no valid trial of the selected cells"),
     (("real", "imitated"), "CPU not emulated in real; on this machine, CPU emulated in imitated"),
     (("base", "search"), "search searched for the highest loads, base did not; compare searches with searches"),

@@ -10,7 +10,7 @@ from netbench.config.document import yaml_value
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.findings import findings
 from tests.unit.interference_factory import small_campaign
-from tests.unit.results_factory import campaign, guests, search_result, stream_counts, trial
+from tests.unit.results_factory import campaign, guests, loss, search_result, stream_counts, trial
 
 LATE = (Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "offered 1,800 of 2,000"),)
 
@@ -155,6 +155,23 @@ def test_emulated_uuts_are_compared_among_themselves_only():
 def test_where_loss_begins_and_where_frames_were_lost(trials, loss, place):
     texts = texts_of(trials, uuts=("raw", "other"))
     assert (texts["Loss"], texts["Place of loss"]) == (loss, place)
+
+
+@pytest.mark.parametrize(
+    ("lost", "text"),
+    [
+        ({"nic": 9990, "tap": 10}, "99.9 % of 10,000 lost frames at nic, 0.1 % at tap (1 valid trial)."),
+        ({"nic": 7000, "tap": 3000}, "70.0 % of 10,000 lost frames at nic, 30.0 % at tap (1 valid trial)."),
+        (
+            {"nic": 9900, "tap": 60, "guest": 40},
+            "99.0 % of 10,000 lost frames at nic (1 valid trial). Elsewhere: 0.6 % at tap; 0.4 % at guest.",
+        ),
+        ({"nic": 10_000}, "100 % of 10,000 lost frames at nic (1 valid trial)."),
+    ],
+)
+def test_small_places_of_loss_are_named(lost, text):
+    counts = replace(stream_counts(sent=20_000, received=10_000), lost_at=tuple(loss(*place) for place in lost.items()))
+    assert texts_of([trial(counts)])["Place of loss"] == text
 
 
 ALONE = at(200_000, 150_000, 151_000, 149_000)

@@ -16,7 +16,7 @@ from netbench.plan.calibration import calibration_plan
 from netbench.plan.noise_trial import noise_trial
 from netbench.plan.selection import choose
 from netbench.plan.trial_order import StaticPlan
-from netbench.plan.warnings import unsupported_packets
+from netbench.plan.warnings import left_out, unsupported_packets
 from netbench.search.rfc2544_tests import deviations, is_smallest
 from netbench.search.search_options import SearchOptions
 from netbench.search.search_schedule import Search
@@ -129,6 +129,21 @@ def test_warnings_name_the_packet_and_the_reason():
         "UUT route is not measured with the packet vlan: Dot1Q: it routes; add an interface for the VLAN"
     )
     assert texts[1].startswith("UUT route is not measured with plain frames: ")
+
+
+@pytest.mark.parametrize(
+    ("refused", "text", "line"),
+    [
+        ({"vlan": "why"}, "the packet vlan: why", "vlan: why"),
+        ({"vlan": "why", "dscp6": "why"}, "the packets vlan, dscp6: why", "vlan, dscp6: why"),
+        ({"": "why", "vlan": "why"}, "plain frames and the packet vlan: why", "plain, vlan: why"),
+        ({"64 vlan": "why", "imix vlan": "why"}, "frames 64 vlan, imix vlan: why", "64 vlan, imix vlan: why"),
+    ],
+)
+def test_packets_that_a_uut_refuses_for_one_reason_share_a_warning(refused, text, line):
+    (warning,) = unsupported_packets({"route": refused})
+    assert warning.text == f"UUT route is not measured with {text}"
+    assert left_out({"route": refused}) == [f"route × {line}"]
 
 
 def test_the_noise_trial_has_a_packet_that_its_uut_forwards():

@@ -14,11 +14,12 @@ from netbench.report.findings import findings
 from netbench.report.model import ReportModel
 from netbench.report.sections import main_chart
 from netbench.report.styles import styles
-from netbench.report.tables.packets import changed_fields
+from netbench.report.tables.packets import changed_fields, costs
+from netbench.report.tables.packets import groups as flow_groups
 from netbench.report.tables.registry import largest_first
+from netbench.statistics.changed_fields import changed_frames
 from netbench.statistics.compared_cells import CellSelection
 from netbench.statistics.comparison import compare
-from netbench.statistics.changed_fields import changed_frames
 from netbench.statistics.flow_losses import fairness_of, losses_by_field
 from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import contradictory_maxima
@@ -236,8 +237,8 @@ def test_caveats_beyond_the_first_are_counted_with_the_names_of_their_sections()
         counts = PacketCounts(1, changed_frames=3, changed=(ChangedField("IP.tos", 3, "0", "0", str(number + 1)),))
         results += trials("bridge", FrameSize.of(64, f"p{number}"), 1000, VLAN, counts=counts, noise=(0,))
     *three, (more, _) = caveats(campaign(results), model(campaign(results)).groups)
-    assert [text[:28] for text, _ in three] == [f"({n + 1}) Changed headers of p{n} f" for n in range(3)]
-    assert more == "2 more caveats: see Changed header fields and Results."
+    assert [text[:27] for text, _ in three] == [f"({n + 1}) Changed headers of p{n} f" for n in range(3)]
+    assert more == "3 more caveats: see Changed header fields, Highest throughput and Results."
 
 
 def test_a_table_of_changed_fields_has_values_and_streams():
@@ -383,6 +384,88 @@ def test_packets_are_in_the_order_of_the_profile_in_results():
     ordered = group_trials(with_packets(results, **dict.fromkeys(names)))
     assert [group.frame_size.packet for group in ordered] == names
     assert [item.frame_size.packet for item in largest_first(ordered, lambda item: item.frame_size)] == names
+
+
+HEADLINES = [
+    # Plain frames first, however small others are.
+    ([("bridge", 128, "", 800), ("bridge", 64, "a", 700)], "bridge forwards ", "128-byte frames", ""),
+    # The first packet of the profile that all UUTs carry; the alphabetically first one is not.
+    (
+        [("bridge", 64, "b", 800), ("bridge", 64, "a", 700), ("route", 64, "b", 600)],
+        "bridge forwards most",
+        "64-byte b frames",
+        "Other packets: a.",
+    ),
+    (
+        [("bridge", 64, "b", 800), ("bridge", 64, "c", 700), ("route", 64, "c", 600), ("route", 64, "a", 600)],
+        "bridge forwards most",
+        "64-byte c frames",
+        "Other packets: b and a.",
+    ),
+    # No packet is common: the first one, and the UUT without it is named.
+    (
+        [("bridge", 64, "b", 800), ("route", 64, "a", 600)],
+        "bridge forwards ",
+        "64-byte b frames",
+        "No results of route with b frames. Other packets: a.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("measured", "lead", "frames", "others"), HEADLINES)
+def test_the_headline_is_about_plain_frames_or_the_first_packet_that_all_uuts_carry(measured, lead, frames, others):
+    results = campaign(
+        [
+            result
+            for uut, size, name, received in measured
+            for result in trials(uut, FrameSize.of(size, name), received)
+        ],
+        uuts=("bridge", "route"),
+    )
+    results = with_packets(results, **dict.fromkeys(("b", "c", "a")))
+    (text,) = [finding.text for finding in findings(results) if finding.topic == "Throughput"]
+    assert text.startswith(lead)
+    assert text.endswith(f"Conditions: {frames}, no neighbour, n = 3 on 3 boots. {others}".rstrip())
+
+
+def test_a_lower_bound_of_some_packets_only_names_them():
+    """All plain frames arrive, so that the load was the limit; the UUT limits those with a tag."""
+    results = campaign(
+        [
+            *trials("bridge", FrameSize.of(64), 1000, noise=(0, 0)),
+            *trials("bridge", FrameSize.of(64, "vlan"), 600, VLAN),
+        ]
+    )
+    texts = [text for text, _ in caveats(results, model(results).groups)]
+    assert any("Throughput of bridge (with plain frames) is a lower bound" in text for text in texts), texts
+
+
+@pytest.mark.parametrize(
+    ("noise", "text"),
+    [
+        ((0,), "not measurable: one repetition"),
+        ((-500, 0, 500), "too noisy to tell (n = 3)"),
+        ((0, 1, -1), "−25.0 % ("),
+    ],
+)
+def test_the_table_of_costs_says_what_the_data_permits(noise, text):
+    results = [*trials("bridge", FrameSize.of(64), 800), *trials("bridge", FrameSize.of(64, "vlan"), 600, VLAN)]
+    if noise != (0, 1, -1):
+        results = [
+            *trials("bridge", FrameSize.of(64), 800, noise=noise),
+            *trials("bridge", FrameSize.of(64, "vlan"), 600, VLAN, noise=noise),
+        ]
+    (shown,) = costs(model(campaign(results)))
+    (row,) = shown.rows
+    assert [cell.text[: len(text)] for cell in row.cells[-2:]] == [text, text]
+
+
+def test_groups_that_lost_frames_are_shown_as_part_of_all_groups():
+    lossy = FieldGroups("IP.src", 100, tuple(FlowGroup(f"198.18.0.{n}", 10, 9 - n // 9) for n in range(25)))
+    counts = PacketCounts(100, groups=(lossy,))
+    (shown,) = flow_groups(model(campaign(trials("bridge", FrameSize.of(64, "a"), 800, VLAN, counts=counts))))
+    assert shown.caption.endswith("IP.src – 20 of 100 groups, most lost frames first")
+    assert len(shown.rows) == 20
 
 
 PACKETS = [

@@ -1,4 +1,4 @@
-"""Figures of packets: the cost of each encapsulation relative to plain frames, and throughput by number of flows."""
+"""Figures of packets: the cost of each packet relative to plain frames, and throughput by number of flows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -7,10 +7,9 @@ from netbench.model.frame_size import FrameSize
 from netbench.report.figures.chart import Chart, Mark, numbers_of, of_interval
 from netbench.report.figures.panels import THROUGHPUT, Panels, end_of_axis, ends_of, kfps_of_mix
 from netbench.report.figures.registry import Figure, NamedChart, by_setting
-from netbench.report.formats import at_least, bounded, count, kfps_interval, mbps_interval, mean
+from netbench.report.formats import at_least, bounded, change_text, count, kfps_interval, mbps_interval, mean
 from netbench.report.styles import Style
 from netbench.statistics.groups import Group, grouped
-from netbench.statistics.intervals import statement
 from netbench.statistics.packet_cost import FlowPoint, FlowScaling, PacketCost, flow_scaling, packet_costs
 
 Compared = TypeVar("Compared", PacketCost, FlowScaling)
@@ -53,8 +52,8 @@ def _bar(x: int, cost: PacketCost) -> Mark:
         "unknown": ratio.why_unknown or None,
     }
     lines = (
-        f"{statement(ratio)} in frames/s",
-        *([f"{statement(cost.bits)} in Mbit/s"] if cost.bits != ratio else []),
+        f"{change_text(ratio)} in frames/s",
+        *([f"{change_text(cost.bits)} in Mbit/s"] if cost.bits != ratio else []),
         f"{cost.best.frame_size.frames_text}: {maximum_of(cost.best)}",
         f"plain frames: {maximum_of(cost.plain)}",
     )
@@ -130,7 +129,7 @@ def _by_view(
 
 COST = Figure(
     "packet-cost",
-    "Cost of each encapsulation",
+    "Cost of each packet",
     lambda model: "" if packet_costs(model.groups) else "no UUT was measured with plain frames and another packet",
     lambda model: _by_view(packet_costs(model.groups), lambda cost: cost.best, cost_chart, "packet-cost", model.styles),
 )

@@ -7,6 +7,7 @@ from netbench.report.blocks import Column, Table, table
 from netbench.report.formats import (
     UNKNOWN,
     at_least,
+    change_text,
     frames,
     index,
     index_spread,
@@ -20,7 +21,6 @@ from netbench.report.tables.registry import number, place_columns, report_table
 from netbench.statistics.changed_fields import changed_frames
 from netbench.statistics.flow_losses import FieldLoss, LossyGroup, losses_by_field
 from netbench.statistics.groups import Group
-from netbench.statistics.intervals import statement
 from netbench.statistics.packet_cost import flow_scaling, packet_costs
 from netbench.statistics.totals import ratio
 
@@ -43,8 +43,8 @@ def costs(model: ReportModel) -> Iterator[Table]:
             number("Plain, kfps", lambda cost: _kfps(cost.plain)),
             number("Packet, Mbit/s", lambda cost: _mbps(cost.best)),
             number("Plain, Mbit/s", lambda cost: _mbps(cost.plain)),
-            Column("Change in frames/s", lambda cost: statement(cost.frames)),
-            Column("Change in Mbit/s", lambda cost: statement(cost.bits)),
+            Column("Change in frames/s", lambda cost: change_text(cost.frames)),
+            Column("Change in Mbit/s", lambda cost: change_text(cost.bits)),
             name="packet-costs",
             caption=sentence("captions.packet_costs"),
         )
