@@ -13,7 +13,7 @@ from netbench.statistics.drift import outlier_marks
 from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import with_limits
 
-Details = list[dict[str, str | int]]  # of JSON documents, which have no table's columns
+Details = list[dict[str, str | int | None]]  # of JSON documents, which have no table's columns
 
 
 def stream_rows(
@@ -84,9 +84,14 @@ def _streams(trial: TrialResult, of_victim: Mapping[str, Any], of_all: Mapping[s
 def _changed_fields(counts: PacketCounts | None) -> Details:
     if counts is None:
         return []
-    values = ("sent", "expected", "arrived")
     return [
-        {"field": field.name, "frames": field.frames, **{name: getattr(field, name) or None for name in values}}
+        {
+            "field": field.name,
+            "frames": field.frames,
+            "sent": field.sent or None,
+            "expected": field.expected or None,
+            "arrived": field.arrived or None,
+        }
         for field in counts.changed
     ]
 
