@@ -11,7 +11,7 @@ from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.findings import findings
 from tests.unit.interference_factory import small_campaign
 from tests.unit.points import loss
-from tests.unit.results_factory import campaign, guests, loss, search_result, stream_counts, trial
+from tests.unit.results_factory import campaign, guests, search_result, stream_counts, trial
 
 LATE = (Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "offered 1,800 of 2,000"),)
 
