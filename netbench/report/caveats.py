@@ -135,23 +135,34 @@ def _changed_text(same: Sequence[ChangedFrames], *, has_expect: bool) -> str:
 
 def _lower_bounds(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
     """The maxima that are only lower bounds; packets are named if they do not share the limits."""
-    limited: dict[LimitKind, dict[str, dict[str, None]]] = {}
-    measured: dict[str, dict[str, None]] = {}
-    for group in best_groups(groups):
-        packet = group.frame_size.packet or "plain"
-        measured.setdefault(group.uut, {})[packet] = None
+    best = best_groups(groups)
+    limited: dict[LimitKind, list[Group]] = {}
+    for group in best:
         if group.limited_by and not group.limited_by.is_uut:
-            limited.setdefault(group.limited_by.kind, {}).setdefault(group.uut, {})[packet] = None
-    for limit, uuts in limited.items():
+            limited.setdefault(group.limited_by.kind, []).append(group)
+    for limit, of_limit in limited.items():
         remedy = _remedy(limit) or sentence("remedies.idle_machine")
-        of_packets: dict[tuple[str, ...], list[str]] = {}
-        for uut, packets in uuts.items():
-            of_packets.setdefault(() if packets.keys() == measured[uut].keys() else tuple(packets), []).append(uut)
-        texts = [
-            _named(names) + (f" (with {_named(packets)} frames)" if packets else "")
-            for packets, names in of_packets.items()
-        ]
-        yield sentence("caveats.lower_bound", uuts="; ".join(texts), limit=limit.value, remedy=remedy), "maximum"
+        text = _with_packets(_packets_by_uut(of_limit), _packets_by_uut(best))
+        yield sentence("caveats.lower_bound", uuts=text, limit=limit.value, remedy=remedy), "maximum"
+
+
+def _packets_by_uut(groups: Iterable[Group]) -> dict[str, list[str]]:
+    """The names of the packets of these groups, by UUT."""
+    names = grouped(groups, lambda group: group.uut)
+    return {
+        uut: list(dict.fromkeys(group.frame_size.packet or "plain" for group in of_uut))
+        for uut, of_uut in names.items()
+    }
+
+
+def _with_packets(concerned: Mapping[str, Sequence[str]], measured: Mapping[str, Sequence[str]]) -> str:
+    """The UUTs that a caveat concerns: `bridge (with vlan frames); route`; packets only if others are not concerned."""
+    by_packets = grouped(
+        concerned, lambda uut: () if set(concerned[uut]) == set(measured[uut]) else tuple(concerned[uut])
+    )
+    return "; ".join(
+        _named(uuts) + (f" (with {_named(packets)} frames)" if packets else "") for packets, uuts in by_packets.items()
+    )
 
 
 def _wide_intervals(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
@@ -160,13 +171,15 @@ def _wide_intervals(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
     if valid and max(valid) == 1:
         yield sentence("caveats.one_repetition"), "results"
         return
-    wide = [maximum for maximum in relative_maxima(groups) if _is_wide(maximum.ratio)]
+    maxima = relative_maxima(groups)
+    wide = [maximum for maximum in maxima if _is_wide(maximum.ratio)]
     if wide:
         intervals = [group.throughput_fps for maximum in wide for group in (maximum.best, maximum.base)]
         known = (interval for interval in intervals if interval and interval.mean)
         needed = max((repetitions_for(interval, _CLOSE_ENOUGH / 2) for interval in known), default=3)
         many = f"{needed} repetitions or more" if needed >= MOST_REPETITIONS else f"{needed} repetitions"
-        uuts = _named(dict.fromkeys(maximum.victim.uut for maximum in wide))
+        of_wide, measured = (_packets_by_uut(maximum.victim for maximum in of) for of in (wide, maxima))
+        uuts = _with_packets(of_wide, measured)
         yield sentence("caveats.wide_interval", uuts=uuts, many=many, needed=needed), "isolation"
 
 

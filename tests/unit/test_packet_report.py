@@ -187,7 +187,7 @@ def test_changed_fields_are_a_caveat_and_no_reason_against_a_trial():
     text, anchor = caveats(REWRITTEN, groups)[0]
     assert anchor == "changed-fields"
     assert text.startswith("(1) Changed headers of vlan frames through bridge: IP.ttl arrived as sent (64) in 1,000 of")
-    assert "the UUT should make it 63" in text
+    assert "frames, not as 63" in text
     assert "IP.tos differs from the expected value in 3 of 1,000 frames" in text
     assert len(groups[0].valid) == 1
 
@@ -200,19 +200,19 @@ def test_other_headers_than_the_expected_ones_are_a_caveat_about_headers_and_not
     )
     text, anchor = caveats(tested, model(tested).groups)[0]
     assert anchor == "changed-fields"
-    assert "7 of 1,000 frames arrived as Ether/Dot1Q/IP/UDP instead of Ether/IP/UDP" in text
+    assert "7 of 1,000 frames arrived as Ether/Dot1Q/IP/UDP, not as Ether/IP/UDP" in text
 
 
 CAUSES = [
-    (("184", "0", "184"), True, "IP.tos arrived as sent (184) in 6 of 2,000 frames, but `expect` says 0: correct"),
-    (("64", "63", "64"), False, "IP.tos arrived as sent (64) in 6 of 2,000 frames, but the UUT should make it 63"),
+    (("184", "0", "184"), True, "IP.tos arrived as sent (184) in 6 of 2,000 frames, but `expect` has 0: correct"),
+    (("64", "63", "64"), False, "IP.tos arrived as sent (64) in 6 of 2,000 frames, not as 63: correct the UUT, or add"),
     (
         ("184", "184", "0"),
         False,
-        "the UUT changed IP.tos from 184 to 0 in 6 of 2,000 frames: correct the UUT, or add 0",
+        "the UUT changed IP.tos from 184 to 0 in 6 of 2,000 frames: add 0 to `expect`",
     ),
-    (("1", "2", "3"), True, "IP.tos arrived as 3 instead of 2 in 6 of 2,000 frames"),
-    (("", "2", "3"), True, "IP.tos arrived as 3 instead of 2 in 6 of 2,000 frames"),
+    (("1", "2", "3"), True, "IP.tos arrived as 3, not as 2, in 6 of 2,000 frames"),
+    (("", "2", "3"), True, "IP.tos arrived as 3, not as 2, in 6 of 2,000 frames"),
     (("", "", ""), False, "IP.tos differs from the expected value in 6 of 2,000 frames"),
 ]
 
