@@ -178,7 +178,7 @@ def _wide_intervals(groups: Sequence[Group]) -> Iterator[tuple[str, str]]:
         known = (interval for interval in intervals if interval and interval.mean)
         needed = max((repetitions_for(interval, _CLOSE_ENOUGH / 2) for interval in known), default=3)
         many = f"{needed} repetitions or more" if needed >= MOST_REPETITIONS else f"{needed} repetitions"
-        of_wide, measured = (_packets_by_uut(maximum.victim for maximum in of) for of in (wide, maxima))
+        of_wide, measured = (_packets_by_uut(maximum.best for maximum in of) for of in (wide, maxima))
         uuts = _with_packets(of_wide, measured)
         yield sentence("caveats.wide_interval", uuts=uuts, many=many, needed=needed), "isolation"
 

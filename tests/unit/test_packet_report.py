@@ -440,6 +440,27 @@ def test_a_lower_bound_of_some_packets_only_names_them():
     assert any("Throughput of bridge (with plain frames) is a lower bound" in text for text in texts), texts
 
 
+def test_wide_intervals_of_some_packets_name_them():
+    """Only the tagged frames vary beside the neighbour."""
+
+    def beside(size, received, noise):
+        return [
+            replace(result, spec=replace(result.spec, scenario="heavy"))
+            for result in trials("bridge", size, received, noise=noise)
+        ]
+
+    plain, tagged = FrameSize.of(64), FrameSize.of(64, "vlan")
+    results = campaign(
+        [
+            *(result for size in (plain, tagged) for result in trials("bridge", size, 800)),
+            *beside(plain, 800, (0, 1, -1)),
+            *beside(tagged, 600, (0, 150, -150)),
+        ]
+    )
+    texts = [text for text, _ in caveats(results, model(results).groups)]
+    assert any("Intervals of bridge (with vlan frames) are wider than" in text for text in texts), texts
+
+
 @pytest.mark.parametrize(
     ("noise", "text"),
     [
