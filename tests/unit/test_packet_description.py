@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -24,14 +25,19 @@ from netbench.model.packet import (
     VariedValue,
     VaryingField,
 )
+from netbench.model.packet import (
+    TAGS as TAG_LAYERS,
+)
 from netbench.model.packet_description import parse_packet, parse_packets, shipped_packets, written_packet
 from netbench.model.packet_layers import LAYERS
 from netbench.model.packet_notation import layers_text, parse_layers
 from netbench.model.packet_values import DescriptionError
 from netbench.model.profile import Profile
+from netbench.model.stream_paths import stream_paths
 from netbench.model.topology_specs import StreamSpec
+from netbench.testbed.resolved import make_uut
 from tests.unit.described_packets import layers
-from tests.unit.inputs import profile
+from tests.unit.inputs import profile, topology
 
 UDP4 = "Ether()/IP()/UDP()"
 
@@ -861,7 +867,16 @@ def page_examples() -> list[str]:
 def test_the_examples_of_the_page_about_packets_are_accepted(example, tmp_path):
     lines = [line for line in HEAD.splitlines() if line.partition(":")[0] not in example]
     (tmp_path / "x.yaml").write_text("\n".join([*lines, example]))
-    assert load_profile(tmp_path / "x.yaml", profile_kinds()).packets
+    packets = load_profile(tmp_path / "x.yaml", profile_kinds()).packets
+    assert packets
+    router = make_uut(topology(uuts=[{"name": "u", "kind": "raw", "forward": "route"}]).uuts[0])
+    for described_packet in packets.values():
+        untagged = replace(
+            described_packet,
+            layers=tuple(layer for layer in described_packet.layers if layer.name not in TAG_LAYERS),
+            vary=tuple(field for field in described_packet.vary if field.ref.layer not in TAG_LAYERS),
+        )
+        assert "own address" not in router.unsupported_reason(untagged, stream_paths(topology(1)))
 
 
 @pytest.mark.parametrize(
