@@ -291,7 +291,7 @@ def _counting(given: Arguments) -> _Variable:
     if count > MAX_FLOWS:
         last = least + step * (MAX_FLOWS - 1)
         end = f'"{address_text("IPv4", last)}"' if isinstance(given.value("max_value"), str) else str(last)
-        fault = f"{count:,} values: at most {MAX_FLOWS:,} are possible"
+        fault = f"{given.text('name')}: {count:,} values: at most {MAX_FLOWS:,} are possible"
         raise DescriptionError(given.command, f"{fault}; write max_value={end}, or a larger step")
     return _Variable(
         SteppedValues(least, step, count) if operation == "inc" else SteppedValues(most, -step, count), size, following

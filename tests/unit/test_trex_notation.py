@@ -299,11 +299,11 @@ def test_code_of_trex_describes_a_packet(code, headers, vary):
         (f"def f(os):\n  os.system('x')\n  STLPktBuilder(pkt={PLAIN})", "os.system: is not supported"),
         (
             built(PLAIN, counter("16.0.0.0", "18.0.0.254", 4), put("IP.src")),
-            'STLVmFlowVar: 33,554,687 values: at most 1,048,576 are possible; write max_value="16.15.255.255", or a',
+            'STLVmFlowVar: v: 33,554,687 values: at most 1,048,576 are possible; write max_value="16.15.255.255", or',
         ),
         (
             built(PLAIN, counter(0, 4194303, 4, "step=2"), put("IP.src")),
-            "STLVmFlowVar: 2,097,152 values: at most 1,048,576 are possible; write max_value=2097150, or a larger step",
+            "STLVmFlowVar: v: 2,097,152 values: at most 1,048,576 are possible; write max_value=2097150, or a larger step",
         ),
         (f"STLPktBuilder(pkt={PLAIN}, vm=5)", "vm: is no field engine"),
         ("import os\nSTLPktBuilder(pkt=Ether()/IP()/UDP())", "trex: imports os"),
