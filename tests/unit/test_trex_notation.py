@@ -303,7 +303,7 @@ def test_code_of_trex_describes_a_packet(code, headers, vary):
         ),
         (
             built(PLAIN, counter(0, 4194303, 4, "step=2"), put("IP.src")),
-            "STLVmFlowVar: v: 2,097,152 values: at most 1,048,576 are possible; write max_value=2097150, or a larger step",
+            "STLVmFlowVar: v: 2,097,152 values: at most 1,048,576 are possible; write max_value=2097150, or a",
         ),
         (f"STLPktBuilder(pkt={PLAIN}, vm=5)", "vm: is no field engine"),
         ("import os\nSTLPktBuilder(pkt=Ether()/IP()/UDP())", "trex: imports os"),
