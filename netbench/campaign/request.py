@@ -7,7 +7,7 @@ from pathlib import Path
 from netbench.config.loading import TOPOLOGY_PREFIX, load_profile, load_topology, with_base_versions
 from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.problems import Kinds
-from netbench.config.shipped import TOPOLOGIES, find
+from netbench.config.shipped import TOPOLOGIES, find, shipped
 from netbench.errors import UsageError
 from netbench.model.profile import Profile, ScheduleSpec
 from netbench.model.replayed_loads import ReplayedLoads, replayed_loads_of
@@ -37,6 +37,7 @@ class CampaignRequest:
     schedule: Schedule
     scenarios: tuple[str, ...]  # as selected
     replayed: ReplayedLoads | None = None  # the rates of an earlier campaign
+    topology_argument: str = ""  # the topology's file, or its name if it is a shipped one; empty: of a result directory
 
     @property
     def topology(self) -> Topology:
@@ -90,7 +91,9 @@ def read_request(
         started = str(base.read_manifest().get("started") or "unknown")
         with base.complete_store(Store.read) as store:
             replayed = ReplayedLoads(str(base.path), started, replayed_loads_of(store.trials(counters=False)))
-    return make_request(topology, profile, uuts, scenarios, replayed, time_budget_s)
+    is_shipped = topology_file in shipped(TOPOLOGIES).values()
+    request = make_request(topology, profile, uuts, scenarios, replayed, time_budget_s)
+    return replace(request, topology_argument=topology.name if is_shipped else str(topology_file))
 
 
 def _base_topology(

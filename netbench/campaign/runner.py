@@ -228,7 +228,10 @@ def _measure_missing(request: CampaignRequest, testbeds: Testbeds, testbed: Test
     store.keep_warnings(schedule.remarks)
     store.keep_warnings(unsupported_packets(request.resolved.unsupported))
     store.keep_warnings(of_host)
-    store.keep_warnings(selftest_warnings(selftest, topology, profile))
+    argument = request.topology_argument or str(record.directory.topology)
+    earlier = {warning.kind for warning in store.warnings()}  # of a resumed campaign, which names another file
+    of_selftest = selftest_warnings(selftest, argument, profile)
+    store.keep_warnings([warning for warning in of_selftest if warning.kind not in earlier])
     for warning in of_host:
         if warning.kind is WarningKind.CPU_LIMIT:
             record.report(CampaignDisturbed(warning.text))

@@ -1,5 +1,6 @@
 """Arguments and options that several commands share."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,16 @@ ScenarioOption = Annotated[
         autocompletion=completion.scenarios,
     ),
 ]
+SizeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--size",
+        "--sizes",
+        metavar="LIST",
+        help="Only these frame sizes or mixes, with any packet (128) or one ('128 vlan'), or patterns with *; a list "
+        "with commas; may be repeated.",
+    ),
+]
 SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a profile key, or a topology's: topology.KEY=VALUE."),
@@ -59,6 +70,11 @@ StrictOption = Annotated[
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; change nothing.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def words_of(texts: Iterable[str]) -> list[str]:
+    """Return the words of lists as on the command line, which commas separate."""
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
 
 
 def time_budget_s(text: str | None) -> float | None:

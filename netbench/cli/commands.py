@@ -19,11 +19,13 @@ from netbench.cli.arguments import (
     ProfileArgument,
     ScenarioOption,
     SettingsOption,
+    SizeOption,
     StrictOption,
     TopologyArgument,
     UutOption,
     WaitOption,
     time_budget_s,
+    words_of,
 )
 from netbench.cli.authoring import authoring_app
 from netbench.cli.export import export
@@ -262,10 +264,7 @@ def compare(
         typer.Option("-o", "--output", metavar="FILE", help="Write the --format output here, and print the text."),
     ] = None,
     uut: UutOption = None,
-    size: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SIZE", help="Only this frame size or mix, or a pattern with *; may be repeated."),
-    ] = None,
+    size: SizeOption = None,
     scenario: ScenarioOption = None,
     accept_disturbed: Annotated[
         bool,
@@ -287,7 +286,7 @@ def compare(
     must_finish = html is not None or output is not None or fail_on_regression is not None
     console = PrintingConsole(LastingOutput(sys.stdout) if must_finish else sys.stdout)
     options = CompareOptions(
-        CellSelection(tuple(uut or ()), tuple(scenario or ()), tuple(size or ())),
+        CellSelection(tuple(uut or ()), tuple(scenario or ()), tuple(words_of(size or ()))),
         fail_on_regression,
         accept_disturbed=accept_disturbed,
         html=html,
@@ -393,21 +392,31 @@ def doctor(
 
 @app.command("list")
 def list_(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KIND]",
+            help="Only these, such as `packets` with their headers and varying fields; or the name of a packet.",
+        ),
+    ] = "",
     uuts: Annotated[
         bool, typer.Option("--uuts", help="Only UUTs: the features of each kind, and whether it is emulated here.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List topologies, profiles, UUTs and other kinds.
+    """List topologies, profiles, packets, UUTs and other kinds.
 
     Other kinds are generators, sinks and schedules.
     """
     from netbench.cli import listing
 
-    if as_json:
-        say(listing.uut_json() if uuts else listing.listing_json())
+    if uuts and kind:
+        raise UsageError(f"list {kind} --uuts: name a kind, or --uuts")
+    width = width_of(sys.stdout)
+    if uuts:
+        say(listing.uut_json() if as_json else listing.uut_listing(width))
     else:
-        say((listing.uut_listing if uuts else listing.listing)(width_of(sys.stdout)))
+        say(listing.listing_json(kind) if as_json else listing.listing(width, kind))
 
 
 @app.command()

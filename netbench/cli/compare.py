@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from textwrap import fill
 
@@ -40,7 +39,14 @@ from netbench.results.comparability import (
     split_versions,
 )
 from netbench.results.directory import ResultDirectory
-from netbench.statistics.compared_cells import ALL_CELLS, DISTURBING, Campaign, CellSelection, Comparison
+from netbench.statistics.compared_cells import (
+    ALL_CELLS,
+    DISTURBING,
+    Campaign,
+    CellSelection,
+    Comparison,
+    reject_unknown,
+)
 from netbench.statistics.comparison import compare, why_nothing_compares
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.regression_gate import Gate, GateResult, judge, judge_searches, total
@@ -101,7 +107,7 @@ def run_compare(directories: Sequence[Path], console: Console, options: CompareO
         options = replace(options, accept_disturbed=True)  # a disturbance of the host affected both versions
     else:
         base, *others = _campaigns_in(directories)
-    _reject_unknown(options.selection, [base, *others])
+    reject_unknown(options.selection, [campaign.results for campaign in (base, *others)])
     compared = _compared(base, others, options, in_turn=in_turn)
     if options.prints_text:
         _print(console, base, others, compared)
@@ -180,23 +186,6 @@ def _settings(base: _StoredCampaign, new: _StoredCampaign) -> tuple[ChangedSetti
         *campaign_differences(base.results, new.results),
         *configuration_differences(base.directory, new.directory),
     )
-
-
-def _reject_unknown(selection: CellSelection, campaigns: Sequence[_StoredCampaign]) -> None:
-    """UsageError for a name or pattern that matches no measurement of any campaign."""
-    if selection == ALL_CELLS:
-        return  # no trials need to be read for all cells
-    measured: list[tuple[tuple[str, ...], ...]] = []  # the names by which each measurement is selected
-    for results in (campaign.results for campaign in campaigns):
-        measured += [((search.uut,), (search.scenario,), search.frame_size.names) for search in results.searches]
-        specs = (trial.spec for trial in (() if results.searches else results.trials))
-        measured += [((spec.uut,), (spec.scenario,), spec.frame_size.names) for spec in specs]
-    options = {"--uut": selection.uuts, "--scenario": selection.scenarios, "--size": selection.sizes}
-    for place, (option, patterns) in enumerate(options.items()):
-        known = list(dict.fromkeys(name for names in measured for name in names[place]))
-        for pattern in patterns:
-            if not any(fnmatchcase(value, pattern) for value in known):
-                raise UsageError(f"{option} {pattern}: no campaign has it; there are {', '.join(known)}")
 
 
 def _versions_of(path: Path) -> tuple[_StoredCampaign, _StoredCampaign]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from netbench.cli.arguments import DirectoryArgument
+from netbench.cli.arguments import DirectoryArgument, SizeOption, words_of
 from netbench.cli.output import say
 from netbench.errors import NetbenchError, UsageError
 
@@ -44,8 +44,8 @@ def export(
         float, typer.Option(metavar="MM", min=40, max=1000, help="Width of figures; the default is that of a column.")
     ] = 85.0,
     aspect: Annotated[float, typer.Option(min=0.1, max=10, help="Height ÷ width of each panel of a figure.")] = 0.62,
-    series: Annotated[str, typer.Option(metavar="LIST", help="Only these UUTs in figures and tables.")] = "",
-    sizes: Annotated[str, typer.Option(metavar="LIST", help="Only these frame sizes in figures and tables.")] = "",
+    series: Annotated[str, typer.Option(metavar="LIST", help="Only these UUTs.")] = "",
+    sizes: SizeOption = None,
     tables: Annotated[
         str | None,
         typer.Option(metavar="LIST", help="Write tables for papers instead, as latex,markdown."),
@@ -60,6 +60,7 @@ def export(
     """Write the numbers of a campaign, or its figures and tables."""
     from netbench.results.directory import ResultDirectory
     from netbench.results.export_files import export as write
+    from netbench.statistics.compared_cells import CellSelection, reject_unknown
 
     results = ResultDirectory(directory).results(counters=False)
     if figures is not None or tables is not None:
@@ -68,10 +69,13 @@ def export(
             raise UsageError(
                 f"figures and tables are those of the report: leave out {given}, or --figures and --tables"
             )
-        say(publish(results, Publication(figures, tables, width, aspect, series, sizes), output))
+        say(publish(results, Publication(figures, tables, width, aspect, series, ",".join(sizes or ())), output))
         return
+    selection = CellSelection(tuple(words_of([series])), (), tuple(words_of(sizes or ())))
+    reject_unknown(selection, [results], uut_option="--series")
     target = None if output == Path("-") else output
-    write(results, (form or ExportFormat.CSV).value, aggregate, target, warm_ups=warm_up_trials)
+    form = form or ExportFormat.CSV
+    write(results, form.value, aggregate, target, warm_ups=warm_up_trials, selection=selection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ def publish(results: "CampaignResults", options: Publication, out: Path | None) 
     table_formats = _listed("--tables", options.tables, TableFormat)
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file; name a directory for figures and tables with -o DIR")
-    model = selected(ReportModel.of(results), _words(options.series), _words(options.sizes))
+    model = selected(ReportModel.of(results), words_of([options.series]), words_of([options.sizes]))
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -118,15 +122,10 @@ def publish(results: "CampaignResults", options: Publication, out: Path | None) 
 
 
 def _listed(option: str, text: str | None, forms: type[Form]) -> list[Form]:
-    words, known = _words(text or ""), [form.value for form in forms]
+    words, known = words_of([text or ""]), [form.value for form in forms]
     if text is not None and not words:
         raise UsageError(f"{option}: name at least one of {', '.join(known)}")
     for word in words:
         if word not in known:
             raise UsageError(f"{option}: there is no {word!r}; choose from {', '.join(known)}")
     return [form for form in forms if form.value in words]
-
-
-def _words(text: str) -> list[str]:
-    """The words of a list as on the command line."""
-    return [word.strip() for word in text.split(",") if word.strip()]

@@ -5,38 +5,60 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from netbench.cli.output import wrapped
-from netbench.config.document import read_document
+from netbench.config.document import read_document, yaml_text
 from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installed, origin
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
+from netbench.errors import UsageError
 from netbench.model.packet_description import shipped_packets
 from netbench.model.packet_notation import layers_text
 from netbench.model.scenario import DEDICATED, expanded
 from netbench.model.shipped_packets import SHIPPED_PACKETS
+from netbench.model.suggestions import choices
 from netbench.testbed.doctor.diagnosis import judge_platforms
 from netbench.testbed.doctor.platforms import Judgement, Platform
 from netbench.vmm.base import Vmm
 
 Entry = dict[str, Any]
+PACKETS = "packets"
 
 
-def listing(width: int) -> str:
-    """Return topologies, profiles, packets and all plug-ins with their descriptions, in lines of at most this width."""
+def listing(width: int, kind: str = "") -> str:
+    """Return topologies, profiles, packets and all plug-ins with their descriptions, in lines of at most this width.
+
+    With a `kind` such as `packets`, only these; packets then have their headers and varying fields, ready to copy into
+    a profile. So has a packet by its name. UsageError for another name.
+    """
     lines = []
-    for title, entries in _entries().items():
+    for title, entries in _chosen(kind).items():
         lines.append(f"{'UUTs' if title == 'uuts' else title}:")
         for entry in entries:
             text = entry["broken"] if "broken" in entry else entry["description"]
             lines.append(wrapped(f"  {entry['name']:32} ", text, width))
+            if kind and title == PACKETS:
+                lines.append(f"    headers: {entry['headers']}")
+                lines += [f"    vary: {yaml_text(entry['vary'], one_line=True).strip()}"] if entry["vary"] else []
     return "\n".join(lines)
 
 
-def listing_json() -> str:
+def listing_json(kind: str = "") -> str:
     """Return the same as a JSON object: lists of objects with `name`, `description` and the fields of each kind."""
-    return json.dumps(_entries(), indent=2, ensure_ascii=False)
+    return json.dumps(_chosen(kind), indent=2, ensure_ascii=False)
+
+
+def _chosen(kind: str) -> dict[str, list[Entry]]:
+    """Return the entries of a kind, or the packet of this name; all without a name."""
+    entries = _entries()
+    if not kind or kind in entries:
+        return {kind: entries[kind]} if kind else entries
+    packets = [entry for entry in entries[PACKETS] if entry["name"] == kind]
+    if not packets:
+        known = [*entries, *SHIPPED_PACKETS]
+        raise UsageError(f"list {kind}: names no kind and no packet; {choices(kind, known, 'names')}")
+    return {PACKETS: packets}
 
 
 def _entries() -> dict[str, list[Entry]]:
-    entries = {"topologies": list(_files(TOPOLOGIES)), "profiles": list(_files(PROFILES)), "packets": list(_packets())}
+    entries = {"topologies": list(_files(TOPOLOGIES)), "profiles": list(_files(PROFILES)), PACKETS: list(_packets())}
     for title, group in (("generators", GENERATORS), ("sinks", SINKS), ("schedules", SCHEDULES), ("uuts", UUTS)):
         plug_ins = installed(group)
         entries[title] = [
@@ -68,6 +90,7 @@ def _packets() -> Iterator[Entry]:
             "name": packet.name,
             "description": summary,
             "headers": layers_text(packet.layers),
+            "vary": dict(SHIPPED_PACKETS[packet.name].vary),
             "flows": packet.flows,
         }
 

@@ -227,7 +227,8 @@ class Packet:
     @property
     def summary(self) -> str:
         """The packet in one line: `Ether/Dot1Q/IP/UDP, 1,000 flows by UDP.sport`."""
-        many = f"{self.flows:,} flow{'' if self.flows == 1 else 's'}"
+        of_all = f" of {self.combinations:,}" if self.combinations > MAX_FLOWS else ""
+        many = f"{self.flows:,}{of_all} flow{'' if self.flows == 1 else 's'}"
         return f"{self.headers}, {many}" + (
             f" by {', '.join(str(field.ref) for field in self.vary)}" if self.vary else ""
         )

@@ -12,13 +12,14 @@ from netbench.model.packet_expectation import parse_expect, written_expect
 from netbench.model.packet_layers import ALIASES, FOREIGN_NAMES, LAYERS
 from netbench.model.packet_notation import layers_text, parse_layers
 from netbench.model.packet_values import DescriptionError
-from netbench.model.packet_variation import parse_vary, written_vary
+from netbench.model.packet_variation import COMBINED, parse_vary, written_vary
 from netbench.model.shipped_packets import SHIPPED_PACKETS
 from netbench.model.suggestions import choices
 from netbench.model.trex_notation import is_trex_code, parse_trex
 
 PLAIN = "plain"  # the packet without a description
 UNNAMED = "packet"  # the name of a described packet that has none
+_COMBINED_KEYS = (COMBINED, "combine")
 _KEYS = ("name", "headers", "trex", "vary", "expect")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", re.ASCII)
 _FORMS = f"a name (`netbench list`), a text such as Ether()/IPv6()/UDP(), or a mapping of {', '.join(_KEYS)}"
@@ -67,10 +68,11 @@ def with_siblings(packets: tuple[Packet | None, ...], vary: object, expect: obje
     """Return the packets of a profile with its `vary` and `expect`, None for none, which go with its only packet."""
     for key, value in (("vary", vary), ("expect", expect)):
         if value is not None and (len(packets) != 1 or packets[0] is None):
-            count = "without a described packet" if len(packets) == 1 else f"with {len(packets)} packets"
-            raise DescriptionError(
-                key, f"{count}, write it in the mapping of a packet: {{headers: …, {key}: …}}", (key,)
-            )
+            if len(packets) == 1:
+                text = f"needs a described packet; add packet: Ether()/IP()/UDP() beside {key}"
+            else:
+                text = f"with {len(packets)} packets, write it in the mapping of a packet: {{headers: …, {key}: …}}"
+            raise DescriptionError(key, text, (key,))
     only = packets[0]
     return packets if only is None else (_with_parts(only, vary, expect), *packets[1:])
 
@@ -93,8 +95,8 @@ def shipped_packets() -> Iterable[Packet]:
 
 
 def _named(name: str) -> Packet:
-    if name in LAYERS or name in ALIASES:
-        raise DescriptionError(name, f"has no parentheses; write for example {name}()/IP()/UDP()")
+    if (name in LAYERS or name in ALIASES) and name.lower() not in SHIPPED_PACKETS:
+        raise DescriptionError(name, "has no parentheses; write a whole packet, for example Ether()/IP()/UDP()")
     if name not in SHIPPED_PACKETS and name.lower() not in SHIPPED_PACKETS and name.lower() in FOREIGN_NAMES:
         raise DescriptionError(name, f"no such layer; write {FOREIGN_NAMES[name.lower()]}(), behind Ether()/")
     if name not in SHIPPED_PACKETS:
@@ -105,6 +107,9 @@ def _named(name: str) -> Packet:
 
 def _of_mapping(value: Mapping[str, object]) -> Packet:
     for key in value:
+        if key in _COMBINED_KEYS:
+            text = f"is no key of a packet; write it inside vary: {{UDP.sport: …, UDP.dport: …, {COMBINED}: true}}"
+            raise DescriptionError(key, text, (key,), is_key=True)
         if key not in _KEYS:
             raise DescriptionError(key, f"no such key of a packet; {choices(key, _KEYS, 'keys')}", (key,), is_key=True)
     name = value.get("name", UNNAMED)

@@ -289,6 +289,19 @@ FOREIGN_NAMES: Mapping[str, str] = {
     "gtp": "GTP_U_Header",
 }
 FIELD_ALIASES: Mapping[tuple[str, str], str] = {("Dot1Q", "id"): "dei", ("Dot1AD", "id"): "dei"}
+# Names of fields elsewhere, in small letters, and scapy's, by layer.
+_TAG_FIELDS = {"vid": "vlan", "vlanid": "vlan", "vlan_id": "vlan", "pcp": "prio", "cfi": "dei"}
+FOREIGN_FIELDS: Mapping[str, Mapping[str, str]] = {
+    "Dot1Q": _TAG_FIELDS,
+    "Dot1AD": _TAG_FIELDS,
+    "MPLS": {"exp": "cos", "tc": "cos", "bos": "s"},
+    "IP": {"tc": "tos", "hlim": "ttl", "protocol": "proto", "checksum": "chksum"},
+    "IPv6": {"ttl": "hlim", "hop_limit": "hlim", "tos": "tc", "flow_label": "fl", "flow": "fl", "next_header": "nh"},
+    "UDP": {"src": "sport", "dst": "dport", "checksum": "chksum"},
+    "TCP": {"src": "sport", "dst": "dport", "checksum": "chksum"},
+    "VXLAN": {"id": "vni", "vnid": "vni"},
+    "GENEVE": {"id": "vni", "vnid": "vni"},
+}
 # Bytes of TCP options by name (RFC 9293, section 3.2; RFC 7323; RFC 2018), kind and length included.
 TCP_OPTIONS: Mapping[str, int] = {"EOL": 1, "NOP": 1, "MSS": 4, "WScale": 3, "SAckOK": 2, "Timestamp": 10}
 

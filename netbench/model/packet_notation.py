@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from netbench.model.layer_order import check_layers
 from netbench.model.layer_spec import FieldSpec, LayerSpec
-from netbench.model.packet import ANY, IP_LAYERS, AnyValue, FieldRef, FieldValue, Layer, VariedValue
-from netbench.model.packet_layers import ALIASES, FOREIGN_NAMES, LAYERS, field_name, layer_name
+from netbench.model.packet import ANY, IP_LAYERS, TAGS, AnyValue, FieldRef, FieldValue, Layer, VariedValue
+from netbench.model.packet_layers import ALIASES, FOREIGN_FIELDS, FOREIGN_NAMES, LAYERS, field_name, layer_name
 from netbench.model.packet_remedies import any_remedy, dscp_remedy, several_values, written
 from netbench.model.packet_syntax import syntax_fault
 from netbench.model.packet_values import DescriptionError, checked_value
@@ -143,7 +143,14 @@ def layer_of(node: ast.expr, *, expected: bool = False, outer: Sequence[Layer] =
         if field.name in fields:
             raise DescriptionError(f"{spec.name}.{field.name}", "is given twice")
         ref = FieldRef(spec.name, field.name, occurrence)
-        fields[field.name] = _field_value(ref, field, keyword.value, expected=expected)
+        try:
+            fields[field.name] = _field_value(ref, field, keyword.value, expected=expected)
+        except DescriptionError as error:
+            if spec.name not in TAGS or keyword.arg != "id":
+                raise
+            vlan = written(keyword.value)
+            text = f"is scapy's old name of dei, which is 0 or 1; for VLAN {vlan} write vlan={vlan}"
+            raise DescriptionError(f"{spec.name}.id", text) from error
     return Layer(spec.name, tuple(fields.items()))
 
 
@@ -163,6 +170,8 @@ def _field_value(ref: FieldRef, field: FieldSpec, node: ast.expr, *, expected: b
         return ANY
     if isinstance(node, ast.Name) and node.id.lower() == "any":
         raise DescriptionError(title, f"{_word(node)} is no value; {any_remedy(expected=expected)}")
+    if isinstance(node, ast.Constant) and node.value == "*":
+        raise DescriptionError(title, f"* is no value; {any_remedy(expected=expected, field=field.name)}")
     if field.varies and (values := several_values(field, node)):
         raise DescriptionError(title, f"{written(node)} is more than one value; write vary: {{{ref}: {values}}}")
     if isinstance(node, ast.List | ast.Tuple) and not field.takes_list:
@@ -196,6 +205,8 @@ def layer_spec(name: str) -> LayerSpec:
 def field_spec(spec: LayerSpec, name: str) -> FieldSpec:
     """Return the description of a layer's field by name; DescriptionError, with a suggestion, for others."""
     field = spec.fields.get(field_name(spec.name, name))
+    if field is None and (meant := FOREIGN_FIELDS.get(spec.name, {}).get(name.lower())):
+        raise DescriptionError(f"{spec.name}.{name}", f"no such field; write {meant}")
     if field is None:
         raise DescriptionError(f"{spec.name}.{name}", f"no such field; {choices(name, spec.fields, 'fields')}")
     return field

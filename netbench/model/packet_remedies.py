@@ -3,7 +3,8 @@
 import ast
 
 from netbench.model.layer_spec import FieldSpec
-from netbench.model.packet_values import example_range, written_range
+from netbench.model.packet import MAX_FLOWS
+from netbench.model.packet_values import example_range, network_hosts, range_ends, written_range
 
 _MOST_DSCP = 63  # the upper 6 bits of the field (RFC 2474, section 3)
 
@@ -16,8 +17,10 @@ def dscp_remedy(layer: str, node: ast.expr) -> str:
     return f"write {field}, which is 4 × DSCP"
 
 
-def any_remedy(*, expected: bool) -> str:
-    """Return the remedy for `any` in capitals, or outside of `expect`."""
+def any_remedy(*, expected: bool, field: str = "") -> str:
+    """Return the remedy for `any` in capitals, for another sign in its place in a `field`, or outside of `expect`."""
+    if expected and field:
+        return f"write {field}=any"
     return "write any, in small letters" if expected else "any is for expect only: write a value, or leave it out"
 
 
@@ -32,8 +35,14 @@ def several_values(field: FieldSpec, node: ast.expr) -> str:
         case ast.Call(func=ast.Name(id=name)) if name.startswith("Rand"):
             return f"{{random: {example_range(field)}}}"
         case ast.Constant(value=str() as text) if values := written_range(field, text):
-            return f"{{random: {values}}}"
+            return f"{{random: {values}{_count_of(field, values)}}}"
     return ""
+
+
+def _count_of(field: FieldSpec, values: str) -> str:
+    """Return the `count` without which a range has too many values; empty if it has few enough."""
+    ends = network_hosts(field.kind, values) or range_ends(field, values)
+    return f", count: {MAX_FLOWS}" if ends and ends[1] - ends[0] >= MAX_FLOWS else ""
 
 
 def written(node: ast.expr) -> str:

@@ -16,6 +16,8 @@ _UNQUOTED = re.compile(
     r"(?=\s*[,)\]])",
     re.ASCII,
 )
+_ADJACENT = re.compile(r"(?<=[\w)\]}])\s+(?=[\w(\[{])")  # two values without a comma between them
+_ANYTHING = re.compile(r"\b([A-Za-z]\w{0,40})\s*=\s*\*(?=\s*[,)\]])", re.ASCII)
 _CALL = re.compile(r"([A-Za-z]\w{0,40})\s*\Z", re.ASCII)
 _SHOWN = 20  # characters of the text at the fault
 
@@ -25,11 +27,14 @@ def syntax_fault(text: str, error: SyntaxError, example: str, lines_before: int 
 
     The parser has read `lines_before` more lines before the text.
     """
-    bare = _TEXT.sub(lambda match: "_" * len(match[0]), text)
+    bare = _TEXT.sub(lambda match: (" " if match[0].startswith("#") else "_") * len(match[0]), text)
     is_open_text = error.msg.startswith("unterminated")
     if not is_open_text:
         if match := _UNQUOTED.search(bare):
             return _unquoted(bare, match)
+        if match := _ANYTHING.search(bare):
+            title = f"{_layer_at(bare, match.start())}.{match[1]}"
+            return DescriptionError(title, f"* is no value; in expect write {match[1]}=any, elsewhere leave it out")
         if unpaired := _bracket_fault(bare):
             return unpaired
     lines = text.split("\n")
@@ -39,13 +44,18 @@ def syntax_fault(text: str, error: SyntaxError, example: str, lines_before: int 
         return DescriptionError("packet", f"is not in scapy's notation{at_end}; {example}")
     column = min(error.offset, len(lines[line - 1]) + 1)
     begin = sum(len(before) + 1 for before in lines[: line - 1]) + column - 1
-    shown = lines[line - 1][column - 1 :].strip()
+    misses_comma = "forgot a comma" in error.msg
+    if misses_comma and (adjacent := _ADJACENT.search(bare, begin)):  # the parser reports the argument before
+        begin = adjacent.end()
+    shown = text[begin:].partition("\n")[0].strip()
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
     at = f"{_place(text, begin)}, at {shown!r}" if shown else _place(text, begin)
     if is_open_text:
         fault = "the quote is not closed; add another one behind the text"
-    elif "forgot a comma" in error.msg:
-        fault = "is not in scapy's notation; write commas between fields, for example UDP(sport=53, dport=53)"
+    elif misses_comma:
+        is_code = _layer_at(bare, begin) not in (*LAYERS, "packet")
+        pairs = "STLPktBuilder(pkt=…, vm=[…])" if is_code else "UDP(sport=53, dport=53)"
+        fault = f"a comma is missing here; write commas between values, for example {pairs}"
     else:
         fault = f"is not in scapy's notation; {example}"
     return DescriptionError(_layer_at(bare, begin), f"{at}: {fault}")

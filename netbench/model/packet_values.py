@@ -100,14 +100,19 @@ def written_range(field: FieldSpec, text: str) -> str:
     """Return a text that is a network or a range of a field's values as `vary` has it; empty for any other text."""
     if network_hosts(field.kind, text):
         return text.strip()
+    return "-".join(end.strip() for end in text.split("-")) if range_ends(field, text) else ""
+
+
+def range_ends(field: FieldSpec, text: str) -> tuple[int, int] | None:
+    """Return the ends of a range of a field's values, such as 1024-65535; None if the text is none."""
     ends = [end.strip() for end in text.split("-")]
     if len(ends) != 2:
-        return ""
+        return None
     try:
-        numbers = [address_number(field.kind, end) if field.is_address else int(end) for end in ends]
+        first, last = (address_number(field.kind, end) if field.is_address else int(end) for end in ends)
     except ValueError:
-        return ""
-    return "-".join(ends) if max(numbers) <= field.largest else ""
+        return None
+    return (first, last) if max(first, last) <= field.largest else None
 
 
 def example_range(field: FieldSpec, address: object = "") -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from netbench.model.layer_spec import VARYING_BITS, FieldSpec, Kind
 from netbench.model.packet import (
@@ -32,7 +33,8 @@ from netbench.model.suggestions import did_you_mean
 COMBINED = "combined"
 _REFERENCE = re.compile(r"(?P<layer>\w{1,40})(?::(?P<occurrence>\d{1,2}))?\.(?P<field>\w{1,40})", re.ASCII)
 _RANGE = re.compile(r"\s*([^\s-]+)\s*-\s*([^\s-]+)\s*")
-_FORMS = "{from: …, to: …, step: 1}, {random: LEAST-MOST} or {list: [A, B]}"
+_FORMS = "{from: …, to: …, step: 1}, {from: …, count: 100}, {random: 1024-65535} or {list: [10, 20]}"
+_FOREIGN_KEYS = {"start": "from", "first": "from", "min": "from", "end": "to", "stop": "to", "last": "to", "max": "to"}
 _STEPPED = {"from", "to", "step", "count"}
 _RANDOM = {"random", "count"}
 
@@ -54,6 +56,8 @@ def parse_vary(value: object, layers: Sequence[Layer]) -> tuple[tuple[VaryingFie
     if not found:
         raise DescriptionError("vary", f"names no field; write for example {{UDP.sport: {_FORMS}}}")
     check_varying(found)
+    if combined:
+        check_combined(COMBINED, found, "leave combined out")
     return tuple(found), combined
 
 
@@ -67,6 +71,19 @@ def check_varying(fields: Sequence[VaryingField]) -> None:
             raise DescriptionError(str(ref), "varies twice")
 
 
+def check_combined(title: str, fields: Sequence[VaryingField], remedy: str) -> None:
+    """Raise DescriptionError if fields have more combinations than a packet has flows; `remedy` is another way."""
+    counts = [field.values.count for field in fields]
+    if (flows := prod(counts)) <= MAX_FLOWS:
+        return
+    others, last = prod(counts[:-1]), fields[-1].ref
+    fewer = f"write fewer values, for example {MAX_FLOWS // others:,} of {last}" if others <= MAX_FLOWS else ""
+    text = f"{' × '.join(f'{number:,}' for number in counts)} values make {flows:,} flows"
+    path = (COMBINED,) if title == COMBINED else ()
+    remedies = ", or ".join(filter(None, (fewer or "vary fewer fields", remedy)))
+    raise DescriptionError(title, f"{text}: at most {MAX_FLOWS:,} are possible; {remedies}", path)
+
+
 def _varying_field(name: str, values: object, layers: Sequence[Layer]) -> VaryingField:
     ref, field = variable_field(name, layers)
     return VaryingField(ref, _values(str(ref), field, values))
@@ -76,8 +93,9 @@ def variable_field(name: str, layers: Sequence[Layer]) -> tuple[FieldRef, FieldS
     """Return the field `Layer.field` or `Layer:2.field` of these layers; DescriptionError if it cannot vary there."""
     match = _REFERENCE.fullmatch(name)
     if not match:
+        hint = did_you_mean(name, [COMBINED])
         raise DescriptionError(
-            name, "is no field; write LAYER.FIELD, for example IP.src, or IP:2.src for the second IP"
+            name, f"is no field; write LAYER.FIELD, for example IP.src, or IP:2.src for the second IP{hint}"
         )
     spec = layer_spec(match["layer"])
     field = field_spec(spec, match["field"])
@@ -130,6 +148,12 @@ def _values(title: str, field: FieldSpec, written: object) -> Values:
         raise DescriptionError(title, f"its values are {_FORMS}")
     keys = {str(key) for key in written}
     form = _RANDOM if "random" in keys else {"list"} if "list" in keys else _STEPPED
+    if (foreign := [str(key) for key in written if key in _FOREIGN_KEYS]) and not keys & {"random", "list"}:
+        remedy = " and ".join(f"{_FOREIGN_KEYS[key]} for {key}" for key in foreign)
+        names = " or ".join(map(repr, foreign))
+        raise DescriptionError(
+            title, f"no key {names} here: write {remedy}, as in {_FORMS}", (foreign[0],), is_key=True
+        )
     if unknown := sorted(keys - form):
         if unknown[0] not in _STEPPED | _RANDOM | {"list"}:
             hint = did_you_mean(unknown[0], sorted(_STEPPED | _RANDOM | {"list"}))
@@ -153,15 +177,14 @@ def _stepped(title: str, field: FieldSpec, written: Mapping[str, object]) -> Ste
         raise DescriptionError(
             title, f"step: {step!r} is not allowed: a whole number other than 0{_step_remedy(step)}", ("step",)
         )
+    if "to" in written and count is not None:
+        raise DescriptionError(title, "to and count exclude each other; leave one of them out", ("count",), is_key=True)
     if "to" in written:
         last = number_of(title, field, written["to"])
         if (last - first) * step < 0:
             direction = "below" if step > 0 else "above"
             raise DescriptionError(title, f"to is {direction} from: write step: {-step}", ("to",))
-        in_range = (last - first) // step + 1
-        if count is not None and count > in_range:
-            raise DescriptionError(title, f"count: {count:,}, but there are {in_range:,} values", ("count",))
-        count = count or in_range
+        count = (last - first) // step + 1
     elif count is None:
         raise DescriptionError(title, f"to or count is missing; write {_FORMS}")
     else:
@@ -205,8 +228,11 @@ def random_values(title: str, field: FieldSpec, least: int, most: int, count: in
     span = most - least + 1
     if count is not None and count > span:
         raise DescriptionError(title, f"count: {count:,}, but the range has {span:,} values", ("count",))
+    if count is None and span > MAX_FLOWS:
+        fault = f"random: {span:,} values: at most {MAX_FLOWS:,} are possible"
+        raise DescriptionError(title, f"{fault}; add count: {MAX_FLOWS}, or write a smaller range", ("random",))
     _check_high_bits(title, field, (least, most))
-    return RandomValues(least, most, min(span, MAX_FLOWS) if count is None else count)
+    return RandomValues(least, most, span if count is None else count)
 
 
 def listed_values(title: str, field: FieldSpec, values: Sequence[int]) -> ListedValues:

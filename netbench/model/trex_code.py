@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from netbench.model.packet_layers import LAYERS, layer_name
 from netbench.model.packet_notation import parsed_module
 from netbench.model.packet_values import DescriptionError
-from netbench.model.trex_expressions import Bound, FieldEngine, Names, call_arguments, called, name_of, resolved
+from netbench.model.trex_expressions import (
+    Bound,
+    FieldEngine,
+    Names,
+    Parameter,
+    call_arguments,
+    called,
+    name_of,
+    resolved,
+)
 
 BUILDER = "STLPktBuilder"
 MAX_CODE = 1 << 16  # characters of pasted code
@@ -78,7 +87,7 @@ class _Reader:
             case ast.ClassDef(body=body):
                 self._class(body, names)
             case ast.FunctionDef(body=body) if _has_builder(statement):
-                self.statements(body, dict(names))
+                self.statements(body, {**_parameters(statement), **names})
             case ast.FunctionDef() | ast.Pass():
                 pass
             case (
@@ -89,10 +98,10 @@ class _Reader:
             case ast.Assign(targets=[target], value=value):
                 self._check(value, names)
                 self._assign(target, value, names)
-            case ast.AugAssign(target=ast.Name(id=name), op=ast.Div(), value=value) if name in names:
+            case ast.AugAssign(target=ast.Name(id=name), op=ast.Div(), value=value) if isinstance(
+                before := names.get(name), Bound
+            ):
                 self._check(value, names)
-                before = names[name]
-                assert isinstance(before, Bound)
                 joined = ast.BinOp(ast.Name(f"{name} before"), ast.Div(), value)
                 names[name] = Bound(joined, {**names, f"{name} before": before})
             case ast.If(test=test, body=body, orelse=orelse) if (taken := _is_direction_0(test)) is not None:
@@ -163,12 +172,22 @@ class _Reader:
             function = function.value
         return (
             isinstance(function, ast.Constant)
-            or (isinstance(function, ast.Name) and (function.id == "self" or function.id in names))
+            or (isinstance(function, ast.Name) and (function.id == "self" or _is_defined(function.id, names)))
             or (isinstance(function, ast.Call) and called(function).startswith("STL"))
         )
 
     def _refuse(self, text: str) -> None:
         raise DescriptionError(text, "is not supported in TRex packet code; nothing is evaluated, write its value")
+
+
+def _parameters(function: ast.FunctionDef) -> Names:
+    """Return the parameters of a function by name."""
+    arguments = function.args
+    return {item.arg: Parameter(function.name) for item in (*arguments.args, *arguments.kwonlyargs)}
+
+
+def _is_defined(name: str, names: Names) -> bool:
+    return name in names and not isinstance(names[name], Parameter)
 
 
 def _has_builder(statement: ast.AST) -> bool:

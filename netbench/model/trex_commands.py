@@ -148,7 +148,7 @@ def commands_of(vm: Bound | FieldEngine | None) -> Iterator[tuple[str, Arguments
             call = resolved(Bound(item, vm.names))
             name = called(call.node) if isinstance(call.node, ast.Call) else ""
             if name not in _COMMANDS:
-                raise DescriptionError(name or "vm", f"no such command; {choices(name, _COMMANDS, 'commands')}")
+                raise DescriptionError(name or "vm", f"no such instruction; {choices(name, _COMMANDS, 'instructions')}")
             yield name, Arguments(name, call_arguments(name, call, _COMMANDS[name]))
     else:
         raise DescriptionError("vm", "is no field engine; write vm=STLScVmRaw([…]) or vm=[…]")

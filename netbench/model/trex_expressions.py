@@ -14,7 +14,7 @@ class Bound:
     """An expression, and what the names in it stood for where it was written."""
 
     node: ast.expr
-    names: Mapping[str, "Bound | FieldEngine"]
+    names: Mapping[str, "Meaning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,15 @@ class FieldEngine:
     commands: tuple[tuple[str, Bound], ...] = ()
 
 
-Names = dict[str, Bound | FieldEngine]
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a function of the code; its value is unknown, because calls are not followed."""
+
+    function: str
+
+
+Meaning = Bound | FieldEngine | Parameter
+Names = dict[str, Meaning]
 
 
 def called(node: ast.Call) -> str:
@@ -60,6 +68,10 @@ def resolved(bound: Bound) -> Bound:
             value = bound.names.get(name)
             if value is None:
                 raise DescriptionError(name, "the code does not define it; write its value instead")
+            if isinstance(value, Parameter):
+                fault = f"is a parameter of {value.function}(), and calls are not followed"
+                value_of = "vm=[…]" if name == "vm" else f"the value of {name}"
+                raise DescriptionError(name, f"{fault}; paste STLPktBuilder with {value_of} written out")
             if isinstance(value, FieldEngine):
                 raise DescriptionError(name, "is a field engine, where a value is needed")
             bound = value

@@ -1,8 +1,9 @@
 """Packet code of TRex (`STLPktBuilder(pkt=…, vm=[…])`) as a packet: its layers, and its variables as varying fields.
 
 The commands are those of TRex 3: https://trex-tgn.cisco.com/trex/doc/trex_stateless.html, section "Field Engine". A
-variable that counts begins at its least value (`inc`) or its largest one (`dec`), and has at most MAX_FLOWS values.
-Checksums are correct in all frames, so commands that fix them have nothing to add. The payload is pktgen's header.
+variable that counts begins at its least value (`inc`) or its largest one (`dec`). A random one takes each value once;
+of a range with more than MAX_FLOWS, it takes so many different ones (TRex draws a sample, too). Checksums are correct
+in all frames, so commands that fix them have nothing to add. The payload is pktgen's header.
 """
 
 import ast
@@ -14,7 +15,7 @@ from netbench.model.layer_order import check_layers
 from netbench.model.packet import Layer, Packet, VaryingField, references
 from netbench.model.packet_notation import layer_of
 from netbench.model.packet_values import DescriptionError
-from netbench.model.packet_variation import check_varying, listed_values, number_of, variable_field
+from netbench.model.packet_variation import check_combined, check_varying, listed_values, number_of, variable_field
 from netbench.model.trex_code import BUILDER, packet_code
 from netbench.model.trex_commands import TRIM, commands_of
 from netbench.model.trex_expressions import Bound, FieldEngine, is_payload, operands, with_literals
@@ -68,6 +69,8 @@ def _packet(name: str, pkt: Bound, vm: Bound | FieldEngine | None) -> Packet:
         engine.command(command, arguments)
     fields, combined = engine.varying()
     check_varying(fields)
+    if combined:
+        check_combined("next_var", fields, "leave next_var out")
     return Packet(name, engine.layers, fields, combined)
 
 

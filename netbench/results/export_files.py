@@ -18,19 +18,28 @@ from netbench.results.atomic import file_written_atomically
 from netbench.results.export_columns import GROUP_COLUMNS, STREAM_COLUMNS, ExportColumn, Row
 from netbench.results.export_rows import group_rows, stream_rows, warm_up_rows
 from netbench.results.manifest import CEILINGS
+from netbench.statistics.compared_cells import ALL_CELLS, CellSelection
 
 Format = Literal["csv", "json", "parquet"]
 SCHEMA = 1  # version of the JSON document; it increases when readers must change
 _ROWS_OF_A_GROUP = 4096  # of a Parquet file; so many rows are in memory at a time
 
 
-def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | None, *, warm_ups: bool = False) -> None:
+def export(
+    results: CampaignResults,
+    fmt: Format,
+    aggregate: bool,
+    out: Path | None,
+    *,
+    warm_ups: bool = False,
+    selection: CellSelection = ALL_CELLS,
+) -> None:
     """Write one row per trial and stream to `out`, or per group of repetitions (`aggregate`), or the warm-up trials.
 
     Trials are written as they are read, so that a campaign may be larger than memory. `out` is written completely or
-    not at all; None is standard output. Rows of trials in JSON also have the lists of `DETAILS`. Unknown values are
-    empty cells in CSV and null in JSON and Parquet. UsageError for Parquet without `out`, MissingError for Parquet
-    without pyarrow, TestbedError if writing is interrupted.
+    not at all; None is standard output. Rows of trials in JSON also have the lists of `DETAILS`. `selection` are the
+    cells that have rows. Unknown values are empty cells in CSV and null in JSON and Parquet. UsageError for Parquet
+    without `out`, MissingError for Parquet without pyarrow, TestbedError if writing is interrupted.
     """
     if fmt == "parquet" and out is None:
         raise UsageError("Parquet is no text for a terminal; name a file with -o FILE")
@@ -38,18 +47,27 @@ def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | N
     if warm_ups and aggregate:
         raise UsageError("warm-up trials are part of no mean; leave out --aggregate or --warm-up-trials")
     if aggregate:
-        rows: Iterable[Row] = group_rows(results)
+        rows: Iterable[Row] = group_rows(results, selection=selection)
     else:
-        rows = (warm_up_rows if warm_ups else trial_rows)(results, details=fmt == "json")
+        rows = (warm_up_rows if warm_ups else trial_rows)(results, details=fmt == "json", selection=selection)
     encode = _ENCODERS[fmt]
     with _standard_output() if out is None else file_written_atomically(out) as file:
         encode(columns, rows, file)
 
 
-def trial_rows(results: CampaignResults, *, details: bool = False) -> Iterable[Row]:
-    """Return one row per trial and stream, with the columns of `STREAM_COLUMNS`, and the lists of `DETAILS`."""
-    ceilings = CEILINGS.of(results.manifest)
-    return stream_rows(results.trials, results.boots, results.facts, results.warm_ups, ceilings, details=details)
+def trial_rows(
+    results: CampaignResults, *, details: bool = False, selection: CellSelection = ALL_CELLS
+) -> Iterable[Row]:
+    """Return a row per selected trial and stream, with the columns of `STREAM_COLUMNS`, and the lists of `DETAILS`."""
+    return stream_rows(
+        results.trials,
+        results.boots,
+        results.facts,
+        results.warm_ups,
+        CEILINGS.of(results.manifest),
+        details=details,
+        selection=selection,
+    )
 
 
 def _csv(columns: Sequence[ExportColumn[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:

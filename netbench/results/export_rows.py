@@ -9,6 +9,7 @@ from netbench.model.packet_counts import PacketCounts
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.trial import TrialResult
 from netbench.results.export_columns import GROUP_COLUMNS, STREAM_COLUMNS, ExportColumn, Row, Source, StreamOfTrial
+from netbench.statistics.compared_cells import ALL_CELLS, CellSelection
 from netbench.statistics.drift import outlier_marks
 from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import with_limits
@@ -24,17 +25,21 @@ def stream_rows(
     ceilings: Iterable[SourceCeiling] = (),
     *,
     details: bool = False,
+    selection: CellSelection = ALL_CELLS,
 ) -> Iterator[Row]:
     """Yield one row of `STREAM_COLUMNS` per trial and stream, in plan order: the victim's, then each neighbour's.
 
     `boots`, `warm_ups` and `facts` (by UUT) are as in CampaignResults. `ceilings` are those of the sources. The trials
-    are read twice. With `details`, rows also have lists, as `DETAILS` describes them.
+    are read twice. With `details`, rows also have lists, as `DETAILS` describes them. `selection` are the cells whose
+    trials have rows.
     """
     by_cell = {(ceiling.uut, ceiling.sources, ceiling.frame_size): ceiling for ceiling in ceilings}
     warm_ups_on = Counter(warm_up.result.boot for warm_up in warm_ups)
     outliers, by_number = outlier_marks(trials), {boot.number: boot for boot in boots}
     for trial in trials:
         spec = trial.spec
+        if not selection.includes(spec.uut, spec.scenario, spec.frame_size):
+            continue
         sources = len(spec.streams), spec.frame_size
         of_victim = {
             "boot": by_number.get(trial.boot),
@@ -46,21 +51,27 @@ def stream_rows(
         yield from _rows(trial, of_victim, of_all, details=details)
 
 
-def warm_up_rows(results: CampaignResults, *, details: bool = False) -> Iterator[Row]:
-    """Yield one row of `STREAM_COLUMNS` per warm-up trial and stream, in order, boot by boot; `details` as above."""
+def warm_up_rows(
+    results: CampaignResults, *, details: bool = False, selection: CellSelection = ALL_CELLS
+) -> Iterator[Row]:
+    """Yield one row of `STREAM_COLUMNS` per warm-up trial and stream, in order, boot by boot; options as above."""
     by_number = {boot.number: boot for boot in results.boots}
     for warm_up in results.warm_ups:
         trial, number = warm_up.result, warm_up.number
+        if not selection.includes(trial.spec.uut, trial.spec.scenario, trial.spec.frame_size):
+            continue
         of_all = {"facts": results.facts.get(trial.spec.uut, {}), "warm_ups": number - 1, "warm_up": number}
         yield from _rows(trial, {"boot": by_number.get(trial.boot)}, of_all, details=details)
 
 
-def group_rows(results: CampaignResults) -> Iterator[Row]:
-    """Yield one row of `GROUP_COLUMNS` per group of repetitions: means over its valid trials, streams added up.
+def group_rows(results: CampaignResults, *, selection: CellSelection = ALL_CELLS) -> Iterator[Row]:
+    """Yield one row of `GROUP_COLUMNS` per selected group of repetitions: means over valid trials, streams added up.
 
     `_ci95` is the half width of the 95 % interval; None for a single valid trial.
     """
-    return (_row(GROUP_COLUMNS, group) for group in with_limits(group_trials(results)))
+    groups = with_limits(group_trials(results))
+    chosen = (group for group in groups if selection.includes(group.uut, group.scenario, group.frame_size))
+    return (_row(GROUP_COLUMNS, group) for group in chosen)
 
 
 def _rows(

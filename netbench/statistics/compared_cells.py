@@ -4,12 +4,13 @@ A cell is a measurement that both campaigns contain, or the highest throughput o
 frame size over their common loads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
+from netbench.errors import UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_size import FrameSize
 from netbench.model.search import SearchResult
@@ -87,6 +88,26 @@ class CellSelection:
 
 
 ALL_CELLS = CellSelection()
+
+
+def reject_unknown(
+    selection: CellSelection, campaigns: Sequence[CampaignResults], *, uut_option: str = "--uut"
+) -> None:
+    """Raise UsageError for a name or pattern that matches no measurement of any campaign; `uut_option` is of UUTs."""
+    if selection == ALL_CELLS:
+        return  # no trials need to be read for all cells
+    measured: set[tuple[tuple[str, ...], ...]] = set()  # the names by which each measurement is selected
+    for results in campaigns:
+        of_searches = [(search.uut, search.scenario, search.frame_size) for search in results.searches]
+        specs = (trial.spec for trial in (() if results.searches else results.trials))
+        cells = of_searches or [(spec.uut, spec.scenario, spec.frame_size) for spec in specs]
+        measured |= {((uut,), (scenario,), size.names) for uut, scenario, size in cells}
+    options = {uut_option: selection.uuts, "--scenario": selection.scenarios, "--size": selection.sizes}
+    for place, (option, patterns) in enumerate(options.items()):
+        known = list(dict.fromkeys(name for names in sorted(measured) for name in names[place]))
+        for pattern in patterns:
+            if not any(fnmatchcase(value, pattern) for value in known):
+                raise UsageError(f"{option} {pattern}: no campaign has it; there are {', '.join(known)}")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from netbench.linux.proc import read_cpu_delays, softirq_threads
 from netbench.linux.recovery_journal import Journal, clean, undo_run
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import ClockDifference
+from netbench.model.packet import PLAIN_PACKET
 from netbench.model.paths import InterfaceRef, Nic, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
@@ -285,6 +286,7 @@ class Testbed:
             scratch=self._scratch,
             packets=self._profile.packets,
             learning=self._learning,
+            sends_plain=PLAIN_PACKET.name in self._profile.packet_names,
             cpu_delays=partial(read_cpu_delays, softirqs=self._softirqs),
         )
 

@@ -2,7 +2,8 @@
 
 A port that spanning tree blocks has a carrier, but forwards nothing for half a minute. Frames sent meanwhile are not
 lost by the UUT: the path is not ready. Probes are therefore sent before the first trial, until the sink receives one,
-and again after a trial in which nothing arrived. Not every sink counts probes that arrive changed, for example with a
+and again after a trial in which nothing arrived. Probes are plain frames, or the packet whose `expect` describes what
+the UUT changes, if no plain frames are measured. Not every sink counts probes that arrive changed, for example with a
 VLAN tag. A capture at its interface shows them.
 
 Probes that arrive but are not counted by their sink: with VLAN tags, another length or other addresses.
@@ -25,9 +26,11 @@ from netbench.hosts.remote_code import program_command
 from netbench.model.counts import StreamCounts
 from netbench.model.frame_size import FCS_BYTES, MIN_FRAME_SIZE, FrameSize
 from netbench.model.frame_template import ExpectedHeaders
+from netbench.model.packet import Packet
 from netbench.model.paths import StreamPath
 from netbench.model.received import Received
 from netbench.model.traffic import NOTHING_SENT, PKTGEN_MAGIC, Sent, Traffic
+from netbench.packets.build import smallest_frame
 from netbench.sinks import witness
 from netbench.trial.draining import drain
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
@@ -104,8 +107,14 @@ class Arrival:
         return ours or _MAGIC in self.data
 
     def changes(self, path: StreamPath, traffic: Traffic, sent: Sent) -> list[str]:
-        """Return the differences between this frame and the frame that the source sent, as phrases."""
+        """Return the differences between this frame and the frame that the source sent, as phrases.
+
+        Of a described packet, return what the frame is: the description has the headers that it should have.
+        """
         phrases = [_tag_text(*tag) for tag in self.tags]
+        if traffic.packet is not None:
+            ethertype = "no EtherType" if self.ethertype is None else f"EtherType 0x{self.ethertype:04x}"
+            return [*phrases, f"{self.bytes_on_link} bytes", ethertype]
         if self.bytes_on_link != traffic.frame_size.only_size:
             phrases.append(f"{self.bytes_on_link} bytes")
         if self.ethertype != _IPV4:
@@ -236,7 +245,9 @@ def await_ways(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpo
                 raise TestbedError(f"stream {name}: not ready: {result.received.no_room}")
             changed[name] += bool(result.changes and not result.received.frames)
             if changed[name] > 1:
-                raise TestbedError(f"stream {name}: not ready: {_arrived_changed(setup.endpoints[name], result)}")
+                ends = setup.endpoints[name]
+                text = _arrived_changed(ends, result, setup.probe_packet(ends.path, active))
+                raise TestbedError(f"stream {name}: not ready: {text}")
         if any(result.received.late for result in probed.values()):
             wait_s = min(2 * wait_s, limit_s)
             clock.sleep(wait_s)  # the NIC's counter would mistake late frames for the next probe
@@ -273,15 +284,23 @@ def prove_ways(setup: TrialSetup, guest: TrialGuest, counted: Sequence[StreamCou
             )
         if probed.changes and not probed.received.frames:
             ends = setup.endpoints[name]
-            raise TestbedError(f"stream {name}: nothing was counted: {_arrived_changed(ends, probed)}")
+            text = _arrived_changed(ends, probed, setup.probe_packet(ends.path, guest.active))
+            raise TestbedError(f"stream {name}: nothing was counted: {text}")
         if not probed.received.frames and not probed.why_not:
             raise TestbedError(f"stream {name}: not ready any more: nothing arrived, and neither do probes")
 
 
-def _arrived_changed(ends: Endpoints, probed: Probed) -> str:
+def _arrived_changed(ends: Endpoints, probed: Probed, packet: Packet | None) -> str:
+    arrived = f"arrived at {ends.path.sink.interface} {probed.changes}"
+    if packet is None:
+        return (
+            f"probes of {MIN_FRAME_SIZE} bytes {arrived}; the sink counts only frames that arrive as they were sent: "
+            "configure the UUT to send them so; or describe all packets, without plain, one of them with expect"
+        )
+    expected = "/".join(layer.name for layer in packet.expect or packet.layers)
     return (
-        f"probes of {MIN_FRAME_SIZE} bytes arrived at {ends.path.sink.interface} {probed.changes}; the sink counts "
-        "only frames that arrive as they were sent: configure the UUT to send them so"
+        f"probes of packet {packet.name} ({packet.headers}) {arrived}; the sink expects {expected}: configure the UUT "
+        "to send this, or correct expect"
     )
 
 
@@ -293,15 +312,17 @@ def probe(
     With `look`, frames that the sinks do not count are captured too.
     """
     number = next(setup.numbers)
-    traffic = {ends.path.name: _traffic(ends, active, number) for ends in endpoints}
+    traffic = {
+        ends.path.name: _traffic(ends, active, number, setup.probe_packet(ends.path, active)) for ends in endpoints
+    }
     # Delays are not learned from probes, which may not arrive at all.
     guest = TrialGuest("", replace(active, delays=ObservedDelays()), None, tuple(endpoints), traffic)
     with TemporaryDirectory(prefix="netbench-probe-", dir=setup.scratch) as scratch, ExitStack() as stack:
         began = number, setup.clock.realtime_ns(), setup.realtime
-        receiving = Receiving(endpoints, traffic, Recording(Path(scratch)), *began)
+        receiving = Receiving(endpoints, traffic, Recording(Path(scratch)), *began, active.ready.at_sink)
         receiving.arm()
         unready = prepare(endpoints, traffic)
-        learn(setup, endpoints)
+        learn(setup, endpoints, receiving.headers)
         armed = receiving.armed()
         witnesses = _witnesses(endpoints, traffic) if look else {}
         for witness in witnesses.values():
@@ -346,14 +367,17 @@ def learn(
                 ends.sink.prime_fdb(frames)
 
 
-def _traffic(ends: Endpoints, active: ActiveGuest, number: int) -> Traffic:
-    path, size = ends.path, FrameSize.of(MIN_FRAME_SIZE)
+def _traffic(ends: Endpoints, active: ActiveGuest, number: int, packet: Packet | None) -> Traffic:
+    path, size = ends.path, FrameSize.of(MIN_FRAME_SIZE if packet is None else smallest_frame(packet))
     return Traffic(
         stream=path.name,
         src_mac=path.source.mac,
         dst_mac=active.ready.next_hop_macs[path.name],
         src_ip=path.src_ip_of(number),
         dst_ip=path.dst_ip,
+        src_ip6=path.src_ip6_of(number),
+        dst_ip6=path.dst_ip6,
+        packet=packet,
         frame_size=size,
         fps=ends.source.nearest_fps(_FPS, size),
         duration_s=_FRAMES / _FPS,

@@ -80,8 +80,8 @@ class TrialSetup:
     `guests` are all running guests, by name. `loads` are the loads inside some of them. `machine_cpu_s` is the CPU time
     that the UUT's machine has used so far. `numbers` are the numbers of all trials on this testbed.
     `scratch` is a directory for files that are not kept; None: the directory for temporary files. `cpu_delays` reads
-    the delays of threads of this machine. `packets` are the described packets of trials, by name. `learning` determines
-    when sinks send learning frames.
+    the delays of threads of this machine. `packets` are the described packets of trials, by name; some trials send
+    plain ones if `sends_plain`. `learning` determines when sinks send learning frames.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -98,10 +98,21 @@ class TrialSetup:
     cpu_delays: DelayReader | None = None
     packets: Mapping[str, Packet] = field(default_factory=dict)
     learning: LearningSchedule = field(default_factory=LearningSchedule)
+    sends_plain: bool = True
 
     def packet_of(self, path: StreamPath, size: FrameSize) -> Packet | None:
         """Return the packet of a stream: its own one, or else that of frames of this size; None is the plain one."""
         return path.packet_of(self.packets[size.packet] if size.packet else None)
+
+    def probe_packet(self, path: StreamPath, active: ActiveGuest) -> Packet | None:
+        """Return the packet that probes of a stream have; None is the plain one.
+
+        It is the first one with `expect` that the stream sends, if it never sends plain ones: the UUT changes headers.
+        """
+        sent = () if self.sends_plain else self.packets.values()
+        expecting = (packet for packet in ((path.packet,) if path.packet else sent) if packet.expect is not None)
+        packet = next(expecting, None)
+        return None if packet is None else active.uut.sent_packet(packet, path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The packets that a UUT cannot forward, each with the reason: the layer and the field at fault."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from ipaddress import ip_address, ip_network
 
 from netbench.model.packet import (
@@ -9,14 +9,17 @@ from netbench.model.packet import (
     FieldRef,
     FieldValue,
     Layers,
+    ListedValues,
     Packet,
     RandomValues,
+    SteppedValues,
 )
 from netbench.model.packet_options import Encapsulation, PacketOptions
 from netbench.model.paths import StreamPath
 from netbench.uut.packet_headers import (
     LAYER_OF,
     ROUTED,
+    Address,
     Translation,
     address_of,
     address_runs,
@@ -62,19 +65,47 @@ def unroutable_reason(packet: Packet, layers: Layers) -> str:
 
 
 def own_address_reason(packet: Packet, layers: Layers, paths: Sequence[StreamPath], more: Iterable[str] = ()) -> str:
-    """Return which destination of a routed packet is an address of the router itself, and so not forwarded; or empty.
+    """Return which address of a routed packet is one of the router itself, which drops such packets; empty if none is.
 
-    `layers` are those of the packet from the routed Ethernet header on. `more` are addresses of the router in addition
-    to those of its NICs.
+    It accepts packets to itself, and Linux drops those from itself as martian (RFC 1812, section 5.3.7). `layers` are
+    those of the packet from the routed Ethernet header on. `more` are addresses of the router in addition to those of
+    its NICs.
     """
     header = layers[1].name
-    own = {"IP": ("ingress_ip", "egress_ip"), "IPv6": ("ingress_ip6", "egress_ip6")}[header]
-    addresses = {ip_address(getattr(path, name)) for path in paths for name in own} | set(map(ip_address, more))
-    ref = _ref(packet, len(packet.layers) - len(layers) + 1, "dst")
-    for value in values_of_field(packet, ref):
-        if (address := address_of(header, value)) in addresses:
-            return f"{ref}: {address} is the UUT's own address, and it forwards no such packets; choose another"
+    names = {"IP": ("ingress_ip", "egress_ip"), "IPv6": ("ingress_ip6", "egress_ip6")}[header]
+    own = {ip_address(getattr(path, name)) for path in paths for name in names} | set(map(ip_address, more))
+    for field in ("src", "dst"):
+        ref = _ref(packet, len(packet.layers) - len(layers) + 1, field)
+        if sent := sorted((address for address in own if _is_sent(packet, ref, address)), key=int):
+            fault = f"{ref}: {sent[0]} is the UUT's own address; a router does not forward such packets"
+            return f"{fault}: {_remedy_for_own(packet, ref, own)}"
     return ""
+
+
+def _is_sent(packet: Packet, ref: FieldRef, address: Address) -> bool:
+    """Return whether frames of a packet have an address in a field; False if only some values of a range are drawn."""
+    values, number = next((field.values for field in packet.vary if field.ref == ref), None), int(address)
+    match values:
+        case SteppedValues(first, step, count):
+            return (number - first) % step == 0 and 0 <= (number - first) // step < count
+        case RandomValues(least, most, count):
+            return least <= number <= most and count == most - least + 1
+    return any(address_of(ref.layer, value) == address for value in values_of_field(packet, ref))
+
+
+def _remedy_for_own(packet: Packet, ref: FieldRef, own: Collection[Address]) -> str:
+    """Return how to leave out the router's own addresses of a field that has one."""
+    values = next((field.values for field in packet.vary if field.ref == ref), None)
+    match values:
+        case SteppedValues(first, step, count):
+            free = [address_of(ref.layer, first + step * number) for number in range(min(count, len(own) + 1))]
+            start = next((address for address in free if address not in own), None)
+            return f"start at {start}" if start and free[0] in own else "choose a range without it"
+        case RandomValues():
+            return "choose a range without it"
+        case ListedValues():
+            return "take it out of the list"
+    return "choose another"
 
 
 def unbridgeable_reason(packet: Packet) -> str:

@@ -258,6 +258,34 @@ def test_probes_that_arrive_changed_are_described(topology, tmp_path):
     assert (row["verdict"], row["reasons"]) == ("invalid", "uut-failed")
 
 
+TAGGED = "{name: tagged, headers: Ether()/IP()/UDP(), expect: Ether()/Dot1Q(vlan=100)/IP()/UDP()}"
+
+
+@pytest.mark.parametrize(
+    ("packet", "verdict", "text"),
+    [
+        (TAGGED, "valid", ""),
+        (f"[plain, {TAGGED}]", "invalid", "or describe all packets, without plain, one of them with expect"),
+    ],
+)
+def test_a_device_whose_change_is_described_is_probed_with_the_packet(topology, tmp_path, packet, verdict, text):
+    for end in ("a0", "b0"):
+        ip("-n", OUTSIDE, "link", "set", end, "nomaster")
+    topology.write_text(TOPOLOGY.replace("KIND", "netns").replace("external}", "external, ready_limit: 2s}"))
+    inside = ["ip", "netns", "exec", OUTSIDE, sys.executable, "-c", TAGS]
+    with subprocess.Popen(inside, stdout=subprocess.PIPE) as device:
+        assert device.stdout
+        assert device.stdout.readline(), "its sockets are open then"
+        chosen = settings(sink="bpf", packet=packet)
+        done = netbench("run", topology, "quick", "-o", tmp_path / "results", *FEW, *chosen)
+        device.kill()
+    assert text in done.stderr + done.stdout
+    found = rows(tmp_path / "results")
+    assert {row["verdict"] for row in found} == {verdict}, done.stdout
+    if verdict == "valid":
+        assert {(row["packet"], row["lost_frames"], row["changed_frames"]) for row in found} == {("tagged", "0", "0")}
+
+
 def test_a_port_that_was_renamed_meanwhile_comes_back_under_its_name(topology, tmp_path, start):
     topology.write_text(TOPOLOGY.replace("KIND", "netns"))
     before = looks()

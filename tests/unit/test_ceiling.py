@@ -116,16 +116,16 @@ def test_a_testbed_is_what_its_tester_consists_of():
 
 
 def test_what_is_not_known_of_the_tester_or_speaks_against_it_is_a_warning():
-    assert selftest_warnings(RECORD, topology(), profile()) == []
-    (unknown,) = selftest_warnings(None, topology(), profile())
+    assert selftest_warnings(RECORD, "lab", profile()) == []
+    (unknown,) = selftest_warnings(None, "my topology.yaml", profile())
     assert unknown.kind is WarningKind.CEILING_UNKNOWN
-    assert "netbench selftest lab --generator afpacket" in unknown.text
-    (unknown,) = selftest_warnings(None, topology(), profile(generator={"kind": "afpacket", "threads": 2}))
+    assert unknown.text.endswith(" with: netbench selftest 'my topology.yaml' --generator afpacket")
+    (unknown,) = selftest_warnings(None, "lab", profile(generator={"kind": "afpacket", "threads": 2}))
     assert """netbench selftest lab --generator '{"kind": "afpacket", "threads": 2}'""" in unknown.text
-    (unknown,) = selftest_warnings(None, topology(), profile(sink="other"))
+    (unknown,) = selftest_warnings(None, "lab", profile(sink="other"))
     assert "netbench selftest lab --generator afpacket --sink other" in unknown.text
     wrong = RECORD.model_copy(update={"passed": False, "checks": (SelftestCheck(name="exact drop", passed=False),)})
-    (failed,) = selftest_warnings(wrong, topology(), profile())
+    (failed,) = selftest_warnings(wrong, "lab", profile())
     assert failed.kind is WarningKind.SELFTEST_FAILED
     assert "exact drop" in failed.text
 

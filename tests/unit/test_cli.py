@@ -1,7 +1,9 @@
 """The command line: exit codes, one message for each mistake, and never a traceback."""
 
+import csv
 import json
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -11,12 +13,17 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
+from textwrap import dedent
 
 import pytest
 
 from netbench.campaign import runner as campaign
+from netbench.config.document import yaml_value
 from netbench.errors import ExitCode, MissingError, NotUndoneError, TestbedError, UsageError
 from netbench.linux.recovery_journal import Cleaned
+from netbench.model.frame_size import FrameSize
+from netbench.model.packet_description import parse_packet
+from netbench.model.shipped_packets import SHIPPED_PACKETS
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
@@ -130,7 +137,20 @@ def test_what_there_is_as_json(command):
     assert demo["scenarios"] == ["dedicated", "cpu-heavy"]
     assert {"name": "1k-flows", "flows": 1000}.items() <= listed["packets"][7].items()
     assert {uut["name"] for uut in listed["uuts"]} >= {"raw", "qemu"}
+    assert json.loads(command("list", "packets", "--json")[1]) == {"packets": listed["packets"]}
     assert all(uut["origin"].startswith("netbench ") for uut in listed["uuts"])
+
+
+def test_listed_packets_have_the_text_of_a_profile(command):
+    code, out, _ = command("list", "packets")
+    entries = re.findall(r"^  (\S+) .*\n((?:    .*(?:\n|$))+)", out, re.MULTILINE)
+    assert code == 0
+    assert [name for name, _ in entries] == list(SHIPPED_PACKETS)
+    for name, text in entries:
+        packet = parse_packet({"name": name, **yaml_value(dedent(text))})
+        assert packet == parse_packet(name)
+        assert command("list", name)[1].endswith(text.rstrip() + "\n")
+    assert command("list", "sinks")[1].startswith("sinks:\n  auto ")
 
 
 WRONG = [
@@ -188,7 +208,9 @@ WRONG = [
     (("selftest", "nets"), "nets: no such topology"),
     (("selftest", "--generator", "trafgen"), "'trafgen' is no kind of generator; there are afpacket, auto, pktgen"),
     (("doctor", "nets"), "nets: no such topology"),
-    (("list", "netns"), "unexpected extra argument"),
+    (("list", "netns"), "list netns: names no kind and no packet; names are topologies, profiles, packets,"),
+    (("list", "vlann"), "list vlann: names no kind and no packet; did you mean vlan?"),
+    (("list", "packets", "--uuts"), "list packets --uuts: name a kind, or --uuts"),
     (("schema",), "Missing argument 'WHAT'. Choose from:\n    topology,\n    profile"),
     (("schema", "result"), "'WHAT': 'result' is not one of 'topology', 'profile'"),
     (("clean", "now"), "unexpected extra argument"),
@@ -389,7 +411,7 @@ def test_an_unexpected_error_is_reported_without_a_traceback(command, monkeypatc
 
 def test_an_unexpected_error_of_a_plugin_names_its_code(command, monkeypatch):
     code: dict[str, object] = {"__name__": "lab_plugin.tap"}
-    exec("def listing(width):\n    raise AttributeError('none')", code)
+    exec("def listing(width, kind):\n    raise AttributeError('none')", code)
     monkeypatch.setattr("netbench.cli.listing.listing", code["listing"])
     monkeypatch.setattr("netbench.config.plugins.other_packages", lambda: frozenset({"lab_plugin"}))
     monkeypatch.delenv("NETBENCH_DEBUG", raising=False)
@@ -468,6 +490,33 @@ def test_exporting(command, results, tmp_path):
     assert [line.split(",")[9] for line in out.splitlines()] == ["received_frames", "1000", "930"]
     assert command("export", results.path, "--format", "json", "-o", tmp_path / "x.json") == (0, "", "")
     assert json.loads((tmp_path / "x.json").read_text())
+
+
+@pytest.mark.parametrize("option", ["--size", "--sizes"])
+def test_rows_of_some_frame_sizes_and_uuts_are_exported(command, results, option):
+    with closing(Store.open(results.store)) as store:
+        for number, size in enumerate((FrameSize.of(128), FrameSize.of(128).with_packet("vlan")), start=2):
+            store.add(trial(stream_counts(received=number), uut="bridge", frame_size=size, index=number))
+
+    def received(*arguments):
+        return [
+            row["received_frames"]
+            for row in csv.DictReader(command("export", results.path, *arguments)[1].splitlines())
+        ]
+
+    assert received(option, "128") == ["2", "3"]
+    assert received(option, "128 vlan") == ["3"]
+    assert received(option, "*vlan,64") == ["1000", "930", "3"]
+    assert received(option, "64", option, "* vlan") == ["1000", "930", "3"]
+    assert received("--series", "bridge", option, "64") == ["1000", "930"]
+    assert command("export", results.path, "--aggregate", option, "128 vlan")[1].count("\n") == 2
+    for wrong, message in (
+        (option, "--size 500: no campaign has it; there are 128, 128 vlan, 64"),
+        ("--series", "--series 500"),
+    ):
+        code, out, err = command("export", results.path, wrong, "500")
+        assert (code, out) == (ExitCode.USAGE, "")
+        assert message in err
 
 
 def test_figures_leave_no_place_for_what_the_numbers_are_reported_as(command, results, tmp_path):

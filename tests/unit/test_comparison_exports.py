@@ -117,9 +117,10 @@ def test_filters_leave_the_other_cells_out(compare, tmp_path):
         stored(tmp_path / name, made_up(most, seed=seed, sizes=(64, 512), uuts=("one", "two")))
         for name, most, seed in (("base", 80_000, 1), ("new", 80_000, 2))
     ]
-    _, out, _ = compare(*both, "--format", "json", "--uut", "o*", "--size", "512", "--scenario", "dedicated")
-    cells = json.loads(out)["comparisons"][0]["cells"]
-    assert {(cell["uut"], cell["frame_size"]) for cell in cells} == {("one", "512")}
+    for option, sizes in (("--size", "512"), ("--sizes", "512,51*")):
+        _, out, _ = compare(*both, "--format", "json", "--uut", "o*", option, sizes, "--scenario", "dedicated")
+        cells = json.loads(out)["comparisons"][0]["cells"]
+        assert {(cell["uut"], cell["frame_size"]) for cell in cells} == {("one", "512")}
 
 
 def test_the_page_shows_the_gate_and_the_warnings(compare, tmp_path):

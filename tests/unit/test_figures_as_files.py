@@ -147,7 +147,7 @@ def test_only_the_chosen_uuts_and_sizes_are_drawn():
     assert {row["uut"] for row in rows} == {"kvm"}
     with pytest.raises(UsageError, match="--series: there is no 'xyz'; choose from "):
         selected(model, ["xyz"], [])
-    with pytest.raises(UsageError, match="--sizes: there is no '65'; choose from 64"):
+    with pytest.raises(UsageError, match="--size: there is no '65'; choose from 64"):
         selected(model, [], ["65"])
 
 

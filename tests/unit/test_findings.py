@@ -260,7 +260,7 @@ def test_a_ratio_is_of_loads_that_are_valid_on_both_sides_whichever_side_is_not(
         (
             [*LOSSY, *at(300_000, 1, reasons=LATE)],
             "1 of 7 trials is not valid (offered-out-of-tolerance) and excluded. Another run may have another result. "
-            "Request loads that the source can send, or give the source its own CPU.",
+            "Keep the machine idle (`--wait` waits for other campaigns), or request loads that the source can send.",
         ),
     ],
 )
@@ -275,7 +275,8 @@ def test_caveats_name_effect_cause_and_remedy(trials, caveats):
             at(200_000, 150_000, 150_000, reasons=LATE),
             2,
             "No results: none of 2 measured trials is valid, most often because of offered-out-of-tolerance (2 trials)."
-            " Remedy: request loads that the source can send, or give the source its own CPU.",
+            " Remedy: keep the machine idle (`--wait` waits for other campaigns), or request loads that the source can "
+            "send.",
         ),
         ([], 12, "No results yet: no trial was measured, 12 are planned."),
     ],

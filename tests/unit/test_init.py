@@ -55,6 +55,21 @@ def test_what_stands_there_as_a_comment_can_be_had(tmp_path):
     assert request.scenarios == ("dedicated", "shared-idle", "cpu-heavy")
 
 
+def test_the_packet_in_a_comment_can_be_had_with_the_sizes_beside_it(tmp_path):
+    made(tmp_path, "netns")
+    path = tmp_path / "profile.yaml"
+    text = re.sub(r"^# ((?:packet|vary): )", r"\1", path.read_text(), flags=re.MULTILINE)
+    (sizes,) = re.findall(r"change frame_sizes to (\[.*?\])", text)
+    path.write_text(re.sub(r"^frame_sizes: \[.*?\]", f"frame_sizes: {sizes}", text, flags=re.MULTILINE))
+    request = read_request(tmp_path / "topology.yaml", path)
+    assert request.profile.packets["packet"].flows == 1 << 20
+    assert len(request.profile.frame_sizes) == 3
+    assert request.topology_argument == str(tmp_path / "topology.yaml")
+    path.write_text(path.read_text().replace("[88,", "[87,"))
+    with pytest.raises(UsageError, match="88"):
+        read_request(tmp_path / "topology.yaml", path)
+
+
 def test_ports_in_pairs_with_the_rates_that_they_have(tmp_path, ports):
     request = made(tmp_path, "eth1", "eth2")
     assert sorted({own_port.nic: own_port.addresses for own_port in request.topology.ports()}) == ["eth1", "eth2"]

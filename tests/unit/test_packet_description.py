@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -24,14 +25,19 @@ from netbench.model.packet import (
     VariedValue,
     VaryingField,
 )
+from netbench.model.packet import (
+    TAGS as TAG_LAYERS,
+)
 from netbench.model.packet_description import parse_packet, parse_packets, shipped_packets, written_packet
 from netbench.model.packet_layers import LAYERS
 from netbench.model.packet_notation import layers_text, parse_layers
 from netbench.model.packet_values import DescriptionError
 from netbench.model.profile import Profile
+from netbench.model.stream_paths import stream_paths
 from netbench.model.topology_specs import StreamSpec
+from netbench.testbed.resolved import make_uut
 from tests.unit.described_packets import layers
-from tests.unit.inputs import profile
+from tests.unit.inputs import profile, topology
 
 UDP4 = "Ether()/IP()/UDP()"
 
@@ -129,7 +135,11 @@ WRONG = [
     ("IPv4", "IPv4: no such layer; write IP(), behind Ether()/"),
     ("IP()/UDP()", "IP: is not the first layer of a frame"),
     ("UDP()", "UDP: is not the first layer"),
-    ("Ether", "Ether: has no parentheses; write for example Ether()/"),
+    ("Ether", "Ether: has no parentheses; write a whole packet, for example Ether()/IP()/UDP()"),
+    ("IP", "IP: has no parentheses; write a whole packet, for example Ether()/IP()/UDP()"),
+    ("VXLAN", "packet: there is no 'VXLAN'; did you mean vxlan?"),
+    ("IPv6", "packet: there is no 'IPv6'; did you mean ipv6?"),
+    ("QinQ", "packet: there is no 'QinQ'; did you mean qinq?"),
     ("Ether()/IP/UDP()", "IP: has no parentheses; write IP()"),
     ("Ether()/UDP()", "UDP: cannot follow Ether; possible are Dot1Q,"),
     ("Ether()/IP()/Dot1Q()/UDP()", "Dot1Q: cannot follow IP"),
@@ -173,7 +183,17 @@ WRONG = [
     ("Ether()/IP)/UDP()", "packet: column 11: ')' closes no bracket; remove it"),
     ("Ether()/IP(ttl=[1)/UDP()", "IP: column 18: ')' does not close '['; write ']' instead"),
     ("Ether()/IP(src='10.0.0.1)/UDP()", 'IP: column 16, at "\'10.0.0.1)/UDP()": the quote is not closed'),
-    ("Ether()/IP(ttl=5 tos=3)/UDP()", "IP: column 16, at '5 tos=3)/UDP()': is not in scapy's notation; write commas"),
+    ("Ether()/IP(ttl=5 tos=3)/UDP()", "IP: column 18, at 'tos=3)/UDP()': a comma is missing here; write commas"),
+    ("Ether()/IP(ttl=5, # a b\n tos=3 id=1)/UDP()", "IP: line 2, column 8, at 'id=1)/UDP()': a comma is missing here"),
+    (
+        "STLPktBuilder(pkt=Ether()/IP(src='16.0.0.1')/UDP(dport=12) # comment\n  vm=[])",
+        "STLPktBuilder: line 2, column 3, at 'vm=[])': a comma is missing here; write commas between values, for "
+        "example STLPktBuilder(pkt=…, vm=[…])",
+    ),
+    (
+        "STLPktBuilder(pkt=Ether()/IP()/UDP(), vm=[STLVmFlowVar('a') STLVmWrFlowVar('a', 'IP.ttl')])",
+        "STLPktBuilder: column 61, at \"STLVmWrFlowVar('a', …\": a comma is missing here",
+    ),
     ("Ether()/\nIP(ttl=)/UDP()", "IP: line 2, column 8, at ')/UDP()': is not in scapy's notation; write for example"),
     ("STLPktBuilder(\npkt=Ether()/IP(ttl=)/UDP())", "IP: line 2, column 20, at ')/UDP())': is not in"),
     ("Ether()/IP()/", "packet: is not in scapy's notation at its end; write for example"),
@@ -185,7 +205,17 @@ WRONG = [
         "Ether()/Dot1Q(100)/IP()/UDP()",
         "Dot1Q: a value without the name of its field; write for example Dot1Q(vlan=100)",
     ),
-    ("Ether()/Dot1Q(vid=5)/IP()/UDP()", "Dot1Q.vid: no such field; fields are prio, dei, vlan, type"),
+    ("Ether()/Dot1Q(vid=5)/IP()/UDP()", "Dot1Q.vid: no such field; write vlan"),
+    ("Ether()/Dot1Q(PCP=5)/IP()/UDP()", "Dot1Q.PCP: no such field; write prio"),
+    ("Ether()/Dot1AD(vid=5)/IP()/UDP()", "Dot1AD.vid: no such field; write vlan"),
+    ("Ether()/Dot1Q(foo=5)/IP()/UDP()", "Dot1Q.foo: no such field; fields are prio, dei, vlan, type"),
+    (
+        "Ether()/Dot1Q(id=100)/IP()/UDP()",
+        "Dot1Q.id: is scapy's old name of dei, which is 0 or 1; for VLAN 100 write vlan=100",
+    ),
+    ("Ether()/MPLS(exp=5)/IP()/UDP()", "MPLS.exp: no such field; write cos"),
+    ("Ether()/IPv6(ttl=5)/UDP()", "IPv6.ttl: no such field; write hlim"),
+    (vary("Dot1Q.vid", "vlan", list=[1, 2]), "vary: Dot1Q.vid: no such field; write vlan"),
     ("Ether()/IP(dest='10.0.0.1')/UDP()", "IP.dest: no such field; did you mean dst?"),
     ("Ether()/IPv6(tos=4)/UDP()", "IPv6.tos: no such field"),
     ("Ether()/IP(ttl=1, ttl=2)/UDP()", "IP.ttl: is given twice"),
@@ -211,7 +241,7 @@ WRONG = [
     # several values
     (
         "Ether()/IP(src='10.0.0.0/8')/UDP()",
-        'IP.src: "10.0.0.0/8" is more than one value; write vary: {IP.src: {random: 10.0.0.0/8}}',
+        'IP.src: "10.0.0.0/8" is more than one value; write vary: {IP.src: {random: 10.0.0.0/8, count: 1048576}}',
     ),
     (
         "Ether()/IP(src='10.0.0.1-10.0.0.9')/UDP()",
@@ -327,7 +357,25 @@ WRONG = [
     (vary("UDP.sport", **{"from": 9, "to": 1}), "vary: UDP.sport: to is below from: write step: -1"),
     (vary("UDP.sport", **{"from": 1, "to": 9, "step": 0}), "vary: UDP.sport: step: 0 is not allowed"),
     (vary("UDP.sport", **{"from": 1, "to": 9, "step": "1"}), "vary: UDP.sport: step: '1' is not allowed"),
-    (vary("UDP.sport", **{"from": 1, "to": 9, "count": 10}), "vary: UDP.sport: count: 10, but there are 9 values"),
+    (
+        vary("UDP.sport", **{"from": 1, "to": 9, "count": 10}),
+        "vary: UDP.sport: to and count exclude each other; leave one",
+    ),
+    (vary("UDP.sport", **{"from": 10, "to": 20, "count": 5}), "vary: UDP.sport: to and count exclude each other"),
+    (
+        vary("UDP.sport", start=1, end=9),
+        "vary: UDP.sport: no key 'start' or 'end' here: write from for start and to for end, as in {from: …, to: …",
+    ),
+    (vary("UDP.sport", **{"from": 1, "end": 9}), "vary: UDP.sport: no key 'end' here: write to for end, as in"),
+    (
+        vary("UDP.sport", random="5", count=3),
+        "vary: UDP.sport: random: '5' is no range; write for example 1024-65535",
+    ),
+    (
+        vary("UDP.sport", a=5),
+        "vary: UDP.sport: no key 'a' here: write {from: …, to: …, step: 1}, {from: …, count: 100}, "
+        "{random: 1024-65535} or {list: [10, 20]}",
+    ),
     (
         vary("UDP.sport", **{"from": 65_000, "count": 1000}),
         "vary: UDP.sport: its last value would be 65999, beyond 65535; write count: 536 or less",
@@ -372,6 +420,36 @@ WRONG = [
     (vary("UDP.sport", random="1-9", count=10), "vary: UDP.sport: count: 10, but the range has 9 values"),
     (vary("IP.src", **{"from": "10.0.0.0", "to": "11.0.0.0"}), "vary: IP.src: 16,777,217 values: at most 1,048,576"),
     (
+        vary("IP.src", random="10.0.0.0/8"),
+        "vary: IP.src: random: 16,777,214 values: at most 1,048,576 are possible; add count: 1048576, or write a",
+    ),
+    (
+        packet(
+            vary={"UDP.dport": {"from": 1, "count": 5000}, "UDP.sport": {"from": 1, "count": 1000}, "combined": True}
+        ),
+        "vary: combined: 5,000 × 1,000 values make 5,000,000 flows: at most 1,048,576 are possible; write fewer "
+        "values, for example 209 of UDP.sport, or leave combined out",
+    ),
+    (
+        packet(
+            vary={name: {"from": 1, "count": 1025} for name in ("UDP.dport", "UDP.sport", "IP.id")} | {"combined": True}
+        ),
+        "vary: combined: 1,025 × 1,025 × 1,025 values make 1,076,890,625 flows: at most 1,048,576 are possible; "
+        "vary fewer fields, or leave combined out",
+    ),
+    (
+        packet(combined=True),
+        "combined: is no key of a packet; write it inside vary: {UDP.sport: …, UDP.dport: …, combined",
+    ),
+    (
+        packet(combine=True),
+        "combine: is no key of a packet; write it inside vary: {UDP.sport: …, UDP.dport: …, combined",
+    ),
+    (
+        packet(vary={"combine": True}),
+        "vary: combine: is no field; write LAYER.FIELD, for example IP.src, or IP:2.src for",
+    ),
+    (
         vary("Ether.src", list=["02:00:00:00:00:01", "04:00:00:00:00:01"]),
         "vary: Ether.src: its values differ in more than the low 32 bits",
     ),
@@ -387,6 +465,11 @@ WRONG = [
     (packet(expect=5), "expect: '5' is not allowed: it must be text"),
     (packet(expect=""), "expect: is empty"),
     (packet(expect="Ether()/IP(ttl=300)/UDP()"), "expect: IP.ttl: 300 is not allowed"),
+    (
+        packet(expect="Ether()/IP(ttl=*)/UDP()"),
+        "expect: IP.ttl: * is no value; in expect write ttl=any, elsewhere leave",
+    ),
+    (packet(expect="Ether()/IP(ttl='*')/UDP()"), "expect: IP.ttl: * is no value; write ttl=any"),
     (packet(expect="Ether()/IP(tll=any)/UDP()"), "expect: IP.tll: no such field"),
     (packet(expect="IP()/UDP()"), "expect: IP: is not the first layer"),
     (
@@ -549,7 +632,8 @@ VALUES = [
     ("IP.dst", {"from": "198.18.1.1", "count": 4}, SteppedValues(0xC6120101, 1, 4)),
     ("UDP.sport", {"random": "1024-65535"}, RandomValues(1024, 65535, 64512)),
     ("UDP.sport", {"random": " 1024 - 65535", "count": 10}, RandomValues(1024, 65535, 10)),
-    ("IP.src", {"random": "10.0.0.0-10.255.255.255"}, RandomValues(0x0A000000, 0x0AFFFFFF, 1 << 20)),
+    ("IP.src", {"random": "10.0.0.0-10.255.255.255", "count": 1 << 20}, RandomValues(0x0A000000, 0x0AFFFFFF, 1 << 20)),
+    ("IP.src", {"random": "10.0.0.0-10.15.255.255"}, RandomValues(0x0A000000, 0x0A0FFFFF, 1 << 20)),
     ("IP.src", {"random": "10.0.0.0/24"}, RandomValues(0x0A000001, 0x0A0000FE, 254)),
     ("IP.src", {"random": "10.0.0.4/31", "count": 1}, RandomValues(0x0A000004, 0x0A000005, 1)),
     ("IP.src", {"random": "10.0.0.4/32"}, RandomValues(0x0A000004, 0x0A000004, 1)),
@@ -639,6 +723,16 @@ def test_headers_at_the_sink_may_be_more_or_fewer_or_translated_to_the_other_ver
     assert described(packet(sent, expect=expected)).expect == parse_layers(expected)
 
 
+def test_independent_fields_with_more_flows_than_a_packet_has_send_all_their_values():
+    sources = {"from": "198.18.1.2", "to": "198.18.255.254"}
+    found = described(packet(vary={"IP.src": sources, "UDP.sport": {"random": "1024-65535"}}))
+    assert found.flows == 1 << 20
+    assert found.summary == "Ether/IP/UDP, 1,048,576 of 467,905,536 flows by IP.src, UDP.sport"
+    assert all(field.values.count <= found.flows for field in found.vary)
+    allowed = {"UDP.dport": {"from": 1, "count": 1024}, "UDP.sport": {"from": 1, "count": 1024}, "combined": True}
+    assert described(packet(vary=allowed)).flows == 1 << 20
+
+
 def test_shipped_packets_have_the_flows_of_their_names():
     flows = {shipped.name: shipped.flows for shipped in shipped_packets()}
     assert (flows["1k-flows"], flows["100k-flows"], flows["1m-flows"]) == (1_000, 100_000, 1_000_000)
@@ -695,8 +789,14 @@ HEAD = "frame_sizes: 128\nloads: 1kfps\n"
         ("packet: vlan\nvary:\n  UDP.sport: {list: [1]}\n  IP.len: {list: [1]}", ":6:3: vary: IP.len: cannot vary"),
         ("packet: vlan\nvary:\n  UDP.sport: {from: 1, to: 9, step: 0}", ":5:37: vary: UDP.sport: step: 0"),
         ("packet: [ipv6, vlan]\nvary: {UDP.sport: {list: [1]}}", ":4:1: vary: with 2 packets, write it in the mapping"),
-        ("vary: {UDP.sport: {list: [1]}}", ":3:1: vary: without a described packet"),
-        ("expect: Ether()/IP()/UDP()", ":3:9: expect: without a described packet"),
+        (
+            "vary: {UDP.sport: {list: [1]}}",
+            ":3:1: vary: needs a described packet; add packet: Ether()/IP()/UDP() beside vary",
+        ),
+        (
+            "expect: Ether()/IP()/UDP()",
+            ":3:9: expect: needs a described packet; add packet: Ether()/IP()/UDP() beside expect",
+        ),
         ("packet: vlan\nexpect: Ether()/IP(ttl=256)/UDP()", ":4:9: expect: IP.ttl: 256 is not allowed"),
         ("packet: vlan\nexpect: 5", ":4:9: expect: '5' is not allowed: it must be text"),
         ("packet: vlan\nexpect:\n  headers: Ether()/IP()/UDP(spot=1)", ":5:12: expect: UDP.spot: no such field"),
@@ -767,7 +867,16 @@ def page_examples() -> list[str]:
 def test_the_examples_of_the_page_about_packets_are_accepted(example, tmp_path):
     lines = [line for line in HEAD.splitlines() if line.partition(":")[0] not in example]
     (tmp_path / "x.yaml").write_text("\n".join([*lines, example]))
-    assert load_profile(tmp_path / "x.yaml", profile_kinds()).packets
+    packets = load_profile(tmp_path / "x.yaml", profile_kinds()).packets
+    assert packets
+    router = make_uut(topology(uuts=[{"name": "u", "kind": "raw", "forward": "route"}]).uuts[0])
+    for described_packet in packets.values():
+        untagged = replace(
+            described_packet,
+            layers=tuple(layer for layer in described_packet.layers if layer.name not in TAG_LAYERS),
+            vary=tuple(field for field in described_packet.vary if field.ref.layer not in TAG_LAYERS),
+        )
+        assert "own address" not in router.unsupported_reason(untagged, stream_paths(topology(1)))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 """Foreign paths: probes check whether they are ready, before the first trial and after a silent one."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.model.packet import Packet
+from netbench.model.packet_description import parse_packet
 from netbench.model.stream_paths import stream_paths
+from netbench.model.traffic import Traffic
 from netbench.model.verdict import ReasonKind
 from netbench.trial.probing import await_ways
 from netbench.trial.run import run_trial
@@ -94,10 +97,85 @@ def test_probes_that_arrive_changed_are_described_as_soon_as_two_in_a_row_did(mo
         await_ways(setup, setup.guests["victim"], list(endpoints.values()), 60.0)
     assert str(raised.value) == (
         "stream s1: not ready: probes of 64 bytes arrived at eth2 with VLAN 100, 68 bytes; the sink counts only frames "
-        "that arrive as they were sent: configure the UUT to send them so"
+        "that arrive as they were sent: configure the UUT to send them so; or describe all packets, without plain, one "
+        "of them with expect"
     )
     assert looks == [(host, "s1", 64), "closed"] * 2, "the first probe is not looked at"
     assert fake.log.count("source s1 start") == 3
+
+
+@dataclass
+class SeenProbes:
+    """Captures of probes that arrive changed; `traffic` is that of the probes, in their order."""
+
+    traffic: list[Traffic] = field(default_factory=list)
+
+    def __call__(self, host, path, traffic) -> "SeenProbes":
+        self.traffic.append(traffic)
+        return self
+
+    def changes(self, sent) -> str:
+        return "with 99 bytes, EtherType 0x0800"
+
+    def close(self) -> None:
+        pass
+
+
+def expecting(headers: str, expect: str | None, name: str = "mine") -> Packet:
+    found = parse_packet({"name": name, "headers": headers, "expect": expect})
+    assert found is not None
+    return found
+
+
+NAT = expecting("Ether()/IP(src='10.0.0.1')/UDP()", "Ether(src=any, dst=any)/IP(src='192.0.2.1', ttl=any)/UDP()", "nat")
+TUNNEL = expecting("vxlan", "Ether()/IP()/UDP()", "tunnel")
+AS_SENT = expecting("vlan", None, "vlan")
+
+
+@pytest.mark.parametrize(
+    ("packets", "own", "sends_plain", "probe", "size", "message"),
+    [
+        ([], None, True, None, 64, "or describe all packets, without plain, one of them with expect"),
+        ([NAT], None, True, None, 64, "or describe all packets, without plain, one of them with expect"),
+        ([AS_SENT], None, False, None, 64, "configure the UUT to send them so; or describe"),
+        (
+            [AS_SENT, NAT],
+            None,
+            False,
+            NAT,
+            64,
+            "probes of packet nat (Ether/IP/UDP) arrived at eth2 with 99 bytes, EtherType 0x0800; the sink expects "
+            "Ether/IP/UDP: configure the UUT to send this, or correct expect",
+        ),
+        (
+            [TUNNEL],
+            None,
+            False,
+            TUNNEL,
+            112,
+            "probes of packet tunnel (Ether/IP/UDP/VXLAN/Ether/IP/UDP) arrived at eth2 with 99 bytes, EtherType 0x0800"
+            "; the sink expects Ether/IP/UDP: ",
+        ),
+        ([AS_SENT], NAT, True, NAT, 64, "probes of packet nat "),
+        ([NAT], AS_SENT, False, None, 64, "configure the UUT to send them so; or describe"),
+    ],
+)
+def test_probes_are_the_packet_whose_change_is_described(monkeypatch, packets, own, sends_plain, probe, size, message):
+    seen = SeenProbes()
+    monkeypatch.setattr("netbench.trial.probing.Witness", seen)
+    paths = [replace(path, packet=own) for path in PATHS]
+    fake, host = FakeSetup.on(paths, s1=NOTHING), FakeHost()
+    endpoints = {name: replace(ends, sink_host=host) for name, ends in fake.setup.endpoints.items()}
+    by_name = {packet.name: packet for packet in packets}
+    setup = replace(fake.setup, endpoints=endpoints, packets=by_name, sends_plain=sends_plain)
+    with pytest.raises(TestbedError) as raised:
+        await_ways(setup, setup.guests["victim"], list(endpoints.values()), 60.0)
+    assert message in str(raised.value)
+    assert [(traffic.packet, traffic.frame_size.only_size) for traffic in seen.traffic] == [(probe, size)] * 2
+    ready = FakeSetup.on(paths)
+    ready_setup = replace(ready.setup, packets=by_name, sends_plain=sends_plain)
+    await_ways(ready_setup, ready_setup.guests["victim"], list(ready.setup.endpoints.values()), 60.0)
+    assert ready.log.count("source s1 start") == 1
 
 
 def test_a_full_disk_is_reported_at_once(wait):

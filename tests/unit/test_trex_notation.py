@@ -288,12 +288,32 @@ def test_code_of_trex_describes_a_packet(code, headers, vary):
         ("STLPktBuilder(pkt=Ether(binascii.unhexlify('00')))", "binascii.unhexlify: is not supported"),
         ("STLPktBuilder(pkt=base/pad)", "base: the code does not define it"),
         (f"STLPktBuilder(pkt={PLAIN}, vm=vm)", "vm: the code does not define it"),
+        (
+            f"def create_stream(self, vm):\n  return STLPktBuilder(pkt={PLAIN}, vm=vm)\ncreate_stream(STLVM())",
+            "vm: is a parameter of create_stream(), and calls are not followed; paste STLPktBuilder with vm=[…]",
+        ),
+        (
+            "def packet(src):\n  return STLPktBuilder(pkt=Ether()/IP(src=src)/UDP())",
+            "src: is a parameter of packet(), and calls are not followed; paste STLPktBuilder with the value of src",
+        ),
+        (f"def f(os):\n  os.system('x')\n  STLPktBuilder(pkt={PLAIN})", "os.system: is not supported"),
+        (
+            built(PLAIN, counter("16.0.0.0", "18.0.0.254", 4), put("IP.src")),
+            'STLVmFlowVar: v: 33,554,687 values: at most 1,048,576 are possible; write max_value="16.15.255.255", or',
+        ),
+        (
+            built(PLAIN, counter(0, 4194303, 4, "step=2"), put("IP.src")),
+            "STLVmFlowVar: v: 2,097,152 values: at most 1,048,576 are possible; write max_value=2097150, or a",
+        ),
         (f"STLPktBuilder(pkt={PLAIN}, vm=5)", "vm: is no field engine"),
         ("import os\nSTLPktBuilder(pkt=Ether()/IP()/UDP())", "trex: imports os"),
         ("from os import system\nSTLPktBuilder(pkt=Ether()/IP()/UDP())", "trex: imports from os"),
         ("while True:\n  STLPktBuilder(pkt=Ether()/IP()/UDP())", "trex: line 1: while is not supported"),
         (f"if size > 9:\n  pass\nSTLPktBuilder(pkt={PLAIN})", "trex: line 1: if is not supported"),
-        (built(PLAIN, "STLVmFlowVr()"), "STLVmFlowVr: no such command; did you mean STLVmFlowVar?"),
+        (
+            built(PLAIN, "STLVmFlowVr()"),
+            "STLVmFlowVr: no such instruction; did you mean STLVmFlowVar? instructions are STLVmFlowVar, ",
+        ),
         (built(PLAIN, 'STLVmTrimPktSize("v")'), "STLVmTrimPktSize: is not supported: write sizes as `frame_sizes`"),
         (built(PLAIN, put("IP.src")), "STLVmWrFlowVar: no variable 'v' before"),
         (built(PLAIN, IPS, IPS), "v: is the name of two variables"),

@@ -5,6 +5,7 @@ import io
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from netbench.report.figures.registry import charts_of
 from netbench.report.model import ReportModel
 from netbench.report.styles import GREY, INK, MarkerStyle, on_paper
 from netbench.results.atomic import write_atomically
+from netbench.statistics.compared_cells import CellSelection
 from netbench.statistics.groups import Group, grouped
 
 if TYPE_CHECKING:
@@ -101,20 +103,20 @@ def write_figures(
 
 
 def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) -> ReportModel:
-    """The model with these UUTs and frame sizes only; all where empty. UsageError for an unknown one."""
+    """Return the model with these UUTs and frame sizes (patterns) only; all where empty. UsageError for unknown."""
     results = model.results
     items: list[Group | SearchResult] = [*model.groups, *results.searches, *results.maxima_searches]
     for option, wanted, known in (
         ("--series", uuts, [item.uut for item in items]),
-        ("--sizes", sizes, [name for item in items for name in item.frame_size.names]),
+        ("--size", sizes, [name for item in items for name in item.frame_size.names]),
     ):
-        if unknown := [name for name in wanted if name not in known]:
+        if unknown := [name for name in wanted if not any(fnmatchcase(value, name) for value in known)]:
             raise UsageError(f"{option}: there is no {unknown[0]!r}; choose from {', '.join(dict.fromkeys(known))}")
 
-    sizes_wanted = set(sizes)
+    selection = CellSelection(tuple(uuts), (), tuple(sizes))
 
     def is_wanted(item: Group | SearchResult) -> bool:
-        return (not uuts or item.uut in uuts) and (not sizes or not sizes_wanted.isdisjoint(item.frame_size.names))
+        return selection.includes(item.uut, item.scenario, item.frame_size)
 
     chosen = replace(
         results,
