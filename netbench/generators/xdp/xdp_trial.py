@@ -167,8 +167,8 @@ class XdpTrial:
     ) -> Sent:
         """Return the sent frames, after the end of the program; `error` is the reason for an early end.
 
-        `spent` has the CPU time and waits of its thread, which is bound to `cpu`. `softirqs_ns` is the CPU time that the
-        kernel's softirq thread took there meanwhile.
+        `spent` has the CPU time and waits of its thread, which is bound to `cpu`. `softirqs_ns` is the CPU time of the
+        kernel's softirq thread there meanwhile.
         """
         traffic, shared = self._traffic, self._shared
         frames = shared.sent
