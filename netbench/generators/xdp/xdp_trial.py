@@ -162,9 +162,7 @@ class XdpTrial:
         """The latest end of the trial in ns, even if frames are left."""
         return int(self._shared.end_ns)
 
-    def result(
-        self, error: str, spent: SchedTimes | None = None, cpu: int | None = None, softirqs_ns: int = 0
-    ) -> Sent:
+    def result(self, error: str, spent: SchedTimes | None = None, cpu: int | None = None, softirqs_ns: int = 0) -> Sent:
         """Return the sent frames, after the end of the program; `error` is the reason for an early end.
 
         `spent` has the CPU time and waits of its thread, which is bound to `cpu`. `softirqs_ns` is the CPU time of the
