@@ -46,7 +46,8 @@ class Received:
     the coarse measurement of some frames by a tester's own software instead.
 
     `by_ring`: at the end of a veth pair, the sink makes its NIC receive from a ring. Frames that do not fit into the
-    ring are the tester's loss as well; the kernel counts them as dropped by the other end.
+    ring are the tester's loss as well; the kernel counts them as dropped by the other end. `by_tap`: the kernel of the
+    sink's host processes the counted frames afterwards, and counts those that it cannot process as dropped by the NIC.
 
     `error` is the reason if nothing is known. `no_room` describes a full disk as the cause, and the remedy.
     `unsettled` is why the last frames to arrive may not have been counted. `counted_by` names the counting program, for
@@ -81,4 +82,5 @@ class Received:
     unsettled: str = ""
     counted_by: str = "the sink"
     by_ring: bool = False
+    by_tap: bool = False
     packet: PacketCounts | None = None

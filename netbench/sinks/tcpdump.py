@@ -195,6 +195,7 @@ class TcpdumpSink(Sink):
             no_room=no_room,
             unsettled=unsettled,
             counted_by=_NAME,
+            by_tap=True,
         )
 
     def close(self) -> None:

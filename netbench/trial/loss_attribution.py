@@ -171,7 +171,8 @@ def _segments(evidence: StreamObservation, ends: _PathEnds) -> Iterator[Segment]
         yield Segment(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink), of_nic=at_sink)
     else:
         missing, name = max(0, source.tx - (sink.rx - ends.copies)), (uut, "source NIC to sink NIC")
-        yield Segment(uut, missing, (), of_sink, _refused(sink), of_nic=at_sink, name=name)
+        refused = max(0, _refused(sink) - evidence.unprocessed_at_sink)
+        yield Segment(uut, missing, (), of_sink, refused, of_nic=at_sink, name=name)
     seen = (evidence.arrived or 0) + (evidence.dropped_by_sink or 0)
     uncaught = max(0, sink.rx - evidence.extra_at_sink - seen)
     yield Segment(uut, uncaught, _drops_at(evidence, PathSection.SINK))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.counts import PointCount
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
+from netbench.model.packet import IP_LAYERS, TAGS
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, PathSection
 from netbench.model.received import Received
@@ -219,6 +220,21 @@ class StreamObservation:
         ):
             return 0
         return max(0, nic.rx - self.arrived - (self.dropped_by_sink or 0))
+
+    @property
+    def unprocessed_at_sink(self) -> int:
+        """Frames at the sink's NIC that its kernel may have counted as dropped behind the sink's capture.
+
+        It processes no frames with another tag, or MPLS, behind a tag (net/core/dev.c, __netif_receive_skb_core). It
+        does not count other unknown frames as dropped if they were captured.
+        """
+        nic, packet = self.trusted("sink"), self.traffic.packet
+        if nic is None or packet is None or not self.received.by_tap:
+            return 0
+        match [layer.name for layer in packet.expect or packet.layers]:
+            case [_, tag, inside, *_] if tag in TAGS and inside not in IP_LAYERS:
+                return nic.rx
+        return 0
 
     @property
     def outward(self) -> int:

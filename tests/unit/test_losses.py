@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netbench.model.packet import Packet
+from netbench.model.packet_notation import parse_layers
 from netbench.model.points import CountingPoint, PathSection, whole_path
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent
@@ -91,6 +93,27 @@ def test_without_a_uut_a_ring_stands_before_the_sink(receive, by_ring):
     ring = receive == "napi" or by_ring
     assert lost(full) == {"sink NIC (receive ring full)" if ring else "source NIC": 300}
     assert account(full).unexplained_frames == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "by_tap", "dropped", "place"),
+    [
+        ("Ether()/Dot1AD()/Dot1Q()/IP()/UDP()", True, SENT - 300, "uut"),
+        ("Ether()/Dot1Q()/MPLS()/IP()/UDP()", True, SENT - 300, "uut"),
+        ("Ether()/Dot1AD()/Dot1Q()/IP()/UDP()", True, SENT, "sink NIC"),  # the NIC dropped as many before the capture
+        ("Ether()/Dot1AD()/Dot1Q()/IP()/UDP()", False, 300, "sink NIC"),  # no frame went on to the kernel
+        ("Ether()/Dot1Q()/IPv6()/UDP()", True, 300, "sink NIC"),
+        ("Ether()/MPLS()/IP()/UDP()", True, 300, "sink NIC"),
+    ],
+)
+def test_captured_frames_that_the_sink_s_kernel_cannot_process_are_not_lost_there(headers, by_tap, dropped, place):
+    path = replace(PATH, ingress=None, egress=None)
+    given_ = evidence(0, SENT - 300, stack="bridge")
+    nics = {"source": nic_delta(tx=SENT), "sink": nic_delta(rx=SENT - 300, rx_dropped=dropped)}
+    full = replace(given_, path=path, points=tuple(whole_path(path, ())), nics=nics)
+    traffic = replace(full.traffic, packet=Packet("p", parse_layers(headers)))
+    full = replace(full, traffic=traffic, received=replace(full.received, by_tap=by_tap))
+    assert {name.partition(" (")[0]: frames for name, frames in lost(full).items()} == {place: 300}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import pytest
 
 from netbench.generators.xdp.xdp_trial import Shape, Shared, XdpTrial, flow_rows
 from netbench.linux import xdp_devices
+from netbench.linux.proc import SchedTimes
 from netbench.model.frame_size import FrameSize, parse_frame_size
 from netbench.model.packet import FieldRef, Layer, Packet, SteppedValues, VaryingField
 from netbench.model.traffic import Sent, Traffic
@@ -127,3 +128,31 @@ def at_most(duration_s: float, fps: float | None = None) -> Traffic:
 def test_every_stall_counts_also_one_that_lasts_to_the_end(sent: Sent, stalled_s: float | None, late_s: float):
     assert sent.stalled_s == (None if stalled_s is None else pytest.approx(stalled_s, abs=1e-4))
     assert sent.max_lateness_s == pytest.approx(late_s, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("held_up_ms", "stalled_ms", "waited_ms", "softirqs_ms", "backpressure_s", "descheduled_s"),
+    [
+        (40, 0, None, 0, 0.04, 0.0),  # a kernel that does not count waits
+        (40, 0, 0, 0, 0.04, 0.0),
+        (40, 0, 30, 0, 0.01, 0.03),  # waits as short as the receiver's work
+        (40, 0, 30, 20, 0.03, 0.01),  # two thirds of them for the receiver's work
+        (40, 0, 30, 50, 0.04, 0.0),
+        (40, 20, 20, 0, 0.04, 0.02),  # the stall was that wait
+        (40, 20, 25, 0, 0.035, 0.025),
+        (40, 20, 0, 0, 0.04, 0.02),
+        (40, 0, 70, 0, 0.0, 0.04),  # most of the waits were before a frame was due
+    ],
+)
+def test_a_wait_for_a_cpu_is_backpressure_only_if_the_receiver_had_it(
+    held_up_ms, stalled_ms, waited_ms, softirqs_ms, backpressure_s, descheduled_s
+):
+    shared = Shared()
+    trial = trial_of(replace(at_most(0.1, 8_000.0), receive="softirq"), shared)
+    trial.begin(time.monotonic_ns() + 1_000_000_000)
+    shared.sent, shared.seen_ns = 800, shared.end_ns
+    shared.held_up_ns, shared.stalled_ns, shared.stalls = held_up_ms * 1_000_000, stalled_ms * 1_000_000, 1
+    waited = None if waited_ms is None else SchedTimes(0, waited_ms * 1_000_000)
+    sent = trial.result("", waited, 0, softirqs_ms * 1_000_000)
+    assert (sent.backpressure_s, sent.descheduled_s) == pytest.approx((backpressure_s, descheduled_s))
+    assert sent.stalled_s == pytest.approx(stalled_ms / 1e3)

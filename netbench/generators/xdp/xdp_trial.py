@@ -162,10 +162,11 @@ class XdpTrial:
         """The latest end of the trial in ns, even if frames are left."""
         return int(self._shared.end_ns)
 
-    def result(self, error: str, spent: SchedTimes | None = None, cpu: int | None = None) -> Sent:
+    def result(self, error: str, spent: SchedTimes | None = None, cpu: int | None = None, softirqs_ns: int = 0) -> Sent:
         """Return the sent frames, after the end of the program; `error` is the reason for an early end.
 
-        `spent` has the CPU time and waits of its thread, which is bound to `cpu`.
+        `spent` has the CPU time and waits of its thread, which is bound to `cpu`. `softirqs_ns` is the CPU time of the
+        kernel's softirq thread there meanwhile.
         """
         traffic, shared = self._traffic, self._shared
         frames = shared.sent
@@ -190,6 +191,10 @@ class XdpTrial:
             burst = frames
         stalled_s = self._stalled_s(tail_ns)
         is_held_up = traffic.receive == "softirq" and traffic.fps is not None  # the receiver works between its runs
+        held_up_s = shared.held_up_ns / 1e9
+        # Waits for the CPU can be as short as the receiver's work, but are backpressure only if that work took the CPU.
+        foreign_s = (spent.waited_ns - softirqs_ns) / 1e9 if spent else 0.0
+        waited_s = min(held_up_s, max(0.0, foreign_s - (stalled_s or 0.0)))
         return Sent(
             frames=frames,
             errors=0,
@@ -203,8 +208,8 @@ class XdpTrial:
             wait_s=spent.waited_ns / 1e9 if spent else None,
             turns=spent.turns if spent else None,
             stalled_s=stalled_s,
-            backpressure_s=shared.held_up_ns / 1e9 if is_held_up else None,
-            descheduled_s=stalled_s or 0.0 if is_held_up else 0.0,
+            backpressure_s=held_up_s - waited_s if is_held_up else None,
+            descheduled_s=(stalled_s or 0.0) + waited_s if is_held_up else 0.0,
             cpu=cpu,
         )
 

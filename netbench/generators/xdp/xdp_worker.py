@@ -15,6 +15,7 @@ from netbench.generators.source_worker import Worker, serve
 from netbench.generators.xdp.live_run import LiveRun, take_signals
 from netbench.generators.xdp.xdp_trial import Shared, XdpTrial, flow_rows
 from netbench.linux.cgroups import exhausts_limit
+from netbench.linux.proc import read_sched_times, softirq_threads
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.frame_size import FCS_BYTES
 from netbench.model.frame_template import FrameTemplate
@@ -63,6 +64,7 @@ class XdpWorker(Worker):
     def __init__(self, interface: str, attach: str, *cpus: str) -> None:
         self._interface = interface
         self._cpus = [int(cpu) for cpu in cpus]
+        self._softirq_thread = softirq_threads().get(self._cpus[0]) if self._cpus else None
         if not set(self._cpus) <= os.sched_getaffinity(0):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         take_signals()
@@ -106,6 +108,7 @@ class XdpWorker(Worker):
         program = self._source.loaded.program(trial.program)
         frames, until = (program, trial.frame, trial.batch, lambda: shared.done != 0), trial.end_ns
         self._running = run = LiveRun(*frames, self._cpus, until, limited=self._limited, realtime=self.realtime)
+        softirqs_ns = self._softirqs_ns()
         run.start()
         while not (shared.done or run.has_left or self.halt.is_set()):
             now_ns = time.monotonic_ns()
@@ -115,14 +118,19 @@ class XdpWorker(Worker):
             else:
                 self.halt.sleep_until(now_ns + _POLL_NS)
         shared.done = 1
-        spent = run.spent()
+        spent, softirqs_ns = run.spent(), self._softirqs_ns() - softirqs_ns
         ending = threading.Thread(target=run.finish)
         ending.start()
         reason = run.error or self.halt.reason
         if reason:
             ending.join(_STOP_S)
         # Otherwise the result is complete, and the kernel needs some more ms to end.
-        return trial.result(reason, spent, next(iter(self._cpus), None))
+        return trial.result(reason, spent, next(iter(self._cpus), None), softirqs_ns)
+
+    def _softirqs_ns(self) -> int:
+        """Return the CPU time of the kernel's softirq thread on the source's CPU so far; 0 where it is not visible."""
+        times = read_sched_times(self._softirq_thread, self._softirq_thread) if self._softirq_thread else None
+        return times.ran_ns if times else 0
 
     def _prepare_flows(self) -> FlowBytes:
         """Write the bytes that differ between the flows of the next trial for the program, and return them."""
