@@ -83,7 +83,7 @@ class HeaderOptions(BaseModel):
 
     @property
     def reversed(self) -> Self:
-        """What the same UUT does to packets in the other direction: it removes what it adds, and vice versa."""
+        """The options for the other direction: the same UUT removes headers that it adds, and adds those it removes."""
         return self.model_copy(update={"terminate": self.originate, "originate": self.terminate})
 
     def id_of(self, kind: Encapsulation) -> int | None:

@@ -11,7 +11,7 @@ _MAX_DEPTH = 40  # of names that refer to names
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An expression, and what the names in it stood for where it was written."""
+    """An expression, and the values of its names at that place in the code."""
 
     node: ast.expr
     names: Mapping[str, "Meaning"]

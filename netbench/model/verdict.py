@@ -99,7 +99,7 @@ class Reason:
         return f"{self.kind.value}: {self.detail}" if self.detail else self.kind.value
 
 
-# What a rule found about one stream: the kind of reason, and its detail.
+# The finding of a rule about one stream: the kind of reason, and its detail.
 Finding = tuple[ReasonKind, str]
 
 

@@ -22,7 +22,7 @@ class _SentPacket(NamedTuple):
     packet: Packet
     sizes: Sequence[FrameSize]
     size_key: str  # of the frame sizes, for messages
-    stream: str = ""  # with this packet of its own
+    stream: str = ""  # that has this packet
 
 
 def refuse_packets(profile: Profile, paths: Sequence[StreamPath], sizes: Mapping[str, Sequence[FrameSize]]) -> None:
@@ -41,8 +41,8 @@ def refuse_packets(profile: Profile, paths: Sequence[StreamPath], sizes: Mapping
 def unsuitable_frames(profile: Profile, uut: UnitUnderTest, paths: Sequence[StreamPath]) -> dict[str, str]:
     """Return why streams cannot send frames through a UUT, by size and packet (`1518 vxlan`).
 
-    Links may be unable to carry what the UUT makes longer: Linux sends frames with a VLAN tag that are 4 bytes longer
-    than the MTU permits. Reverse streams send answers, which the generator may not support, or which may have more
+    Links may be unable to carry the longer frames behind the UUT: Linux sends frames with a VLAN tag that are 4 bytes
+    longer than the MTU permits. Reverse streams send answers, which the generator may not support, or which may have more
     headers than the frames have room for. UsageError for frames of a stream's own packet.
     """
     reasons = {}

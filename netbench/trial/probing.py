@@ -109,7 +109,7 @@ class Arrival:
     def changes(self, path: StreamPath, traffic: Traffic, sent: Sent) -> list[str]:
         """Return the differences between this frame and the frame that the source sent, as phrases.
 
-        Of a described packet, return what the frame is: the description has the headers that it should have.
+        For a described packet, return its tags, length and EtherType.
         """
         phrases = [_tag_text(*tag) for tag in self.tags]
         if traffic.packet is not None:

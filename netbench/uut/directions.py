@@ -43,7 +43,7 @@ _OUTER_IP = FieldRef("IP", "")
 
 
 def options_of(path: StreamPath, options: PacketOptions) -> PacketOptions:
-    """Return what a UUT does to the packets of a stream; for a reverse stream, the opposite of its options."""
+    """Return the options of a UUT for the packets of a stream: the opposite ones for a reverse stream."""
     return options.reversed if path.reverse_of else options
 
 
@@ -172,7 +172,7 @@ def _is_bare(packet: Packet, kind: Encapsulation | None) -> bool:
 
 
 def _answer(packet: Packet, path: StreamPath, options: PacketOptions) -> Packet:
-    """Return the answer to a packet as the sink receives it: without what the UUT removes, with what it adds.
+    """Return the answer to a packet as the sink receives it: with the headers that the UUT leaves and adds.
 
     Fields that vary in headers which the UUT removes are left out. Headers that the user expects at the sink (`expect`)
     are expected of the answer, too, inside the headers that the UUT adds to it.

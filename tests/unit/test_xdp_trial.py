@@ -151,7 +151,7 @@ def test_a_wait_for_a_cpu_is_backpressure_only_if_the_receiver_had_it(
     trial = trial_of(replace(at_most(0.1, 8_000.0), receive="softirq"), shared)
     trial.begin(time.monotonic_ns() + 1_000_000_000)
     shared.sent, shared.seen_ns = 800, shared.end_ns
-    shared.held_up_ns, shared.stalled_ns, shared.stalls = held_up_ms * 1_000_000, stalled_ms * 1_000_000, 1
+    shared.backpressure_ns, shared.stalled_ns, shared.stalls = held_up_ms * 1_000_000, stalled_ms * 1_000_000, 1
     waited = None if waited_ms is None else SchedTimes(0, waited_ms * 1_000_000)
     sent = trial.result("", waited, 0, softirqs_ms * 1_000_000)
     assert (sent.backpressure_s, sent.descheduled_s) == pytest.approx((backpressure_s, descheduled_s))

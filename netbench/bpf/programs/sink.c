@@ -35,27 +35,27 @@ struct vlan {
 };
 
 // Whether it is one of the stream that had not arrived before; its place among them is then to->distinct - 1.
-static __always_inline int count_it(struct counts *to, struct history *past, const struct settings *set, __u64 *word,
-				    struct shape *shape, const struct seen *it, __u64 number)
+static __always_inline int count_plain_frame(struct counts *to, struct history *past, const struct settings *set, __u64 *word,
+				    struct shape *shape, const struct seen *seen, __u64 number)
 {
 	to->matched++;
-	if (!it->is_test) {
+	if (!seen->is_test) {
 		to->foreign++;
 		return 0;
 	}
-	if (it->source != set->source) {
-		if (!set->stamped || it->stamp_us < set->from_us)
-			to->late[it->source % 256]++;
+	if (seen->source != set->source) {
+		if (!set->stamped || seen->stamp_us < set->from_us)
+			to->late[seen->source % 256]++;
 		else
 			to->foreign++;
 		return 0;
 	}
-	if (it->length + FCS != shape->size || it->stamp_us < set->from_us || it->stamp_us >= set->until_us ||
+	if (seen->length + FCS != shape->size || seen->stamp_us < set->from_us || seen->stamp_us >= set->until_us ||
 	    (__s64)number < (__s64)set->start || number >= set->stop) {
 		to->foreign++;
 		return 0;
 	}
-	return count_number(to, past, set, word, shape, it, number);
+	return count_number(to, past, set, word, shape, seen, number);
 }
 
 // Whether it is a frame between bridges and other devices on the link, which is counted here.
@@ -76,14 +76,14 @@ static __always_inline int count_control(struct counts *to, const struct ethhdr 
 // Whether it is a frame for this sink, whosever, of which `ip` is what comes behind Ethernet's header and a tag.
 // `sampled`: where its first bytes are to go, if anywhere.
 static __always_inline int receive(const struct ethhdr *ethernet, __be16 protocol, const struct iphdr *ip, void *end,
-				   struct seen *it, struct sample **sampled)
+				   struct seen *seen, struct sample **sampled)
 {
 	const struct settings *set = bpf_map_lookup_elem(&settings, &(__u32){0});
 	struct counts *to = bpf_map_lookup_elem(&counts, &(__u32){0});
 	struct history *past = bpf_map_lookup_elem(&history, &(__u32){0});
 	int is_new;
 
-	if (!set || !to || !past || count_control(to, ethernet, protocol, it->tag))
+	if (!set || !to || !past || count_control(to, ethernet, protocol, seen->tag))
 		return 0;
 	if (protocol != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > end || ip->protocol != IPPROTO_UDP ||
 	    (bpf_ntohl(ip->saddr) & set->netmask) != set->network || bpf_ntohl(ip->daddr) != set->destination)
@@ -91,62 +91,62 @@ static __always_inline int receive(const struct ethhdr *ethernet, __be16 protoco
 
 	__u32 ip_bytes = ip->ihl * 4;
 	const struct pktgen *test = (void *)ip + ip_bytes + sizeof(struct udphdr);
-	it->source = bpf_ntohl(ip->saddr);
+	seen->source = bpf_ntohl(ip->saddr);
 	if (ip->version == 4 && ip_bytes >= sizeof(*ip) && !(ip->frag_off & bpf_htons(0x1fff)) &&
-	    ETH_HLEN + it->tag + ip_bytes + sizeof(struct udphdr) + sizeof(*test) <= set->snap_length &&
+	    ETH_HLEN + seen->tag + ip_bytes + sizeof(struct udphdr) + sizeof(*test) <= set->snap_length &&
 	    (void *)(test + 1) <= end && test->magic == bpf_htonl(MAGIC)) {
-		it->is_test = 1;
-		it->sequence = bpf_ntohl(test->sequence);
-		it->stamp_us = bpf_ntohl(test->seconds) * 1000000ULL + bpf_ntohl(test->microseconds);
+		seen->is_test = 1;
+		seen->sequence = bpf_ntohl(test->sequence);
+		seen->stamp_us = bpf_ntohl(test->seconds) * 1000000ULL + bpf_ntohl(test->microseconds);
 	}
-	__u64 *word = bpf_map_lookup_elem(&arrived, &(__u32){(it->sequence & set->number_mask) / 64});
-	__u64 number = number_of(to, set, it);
+	__u64 *word = bpf_map_lookup_elem(&arrived, &(__u32){(seen->sequence & set->number_mask) / 64});
+	__u64 number = number_of(to, set, seen);
 	struct shape *shape = shape_of(&set->genome, number);
 	if (!word || !shape)
 		return 0;
-	it->at_ns = bpf_ktime_get_ns() + set->clock_ns;
+	seen->at_ns = bpf_ktime_get_ns() + set->clock_ns;
 
 	bpf_spin_lock(&to->lock);
-	is_new = count_it(to, past, set, word, shape, it, number);
+	is_new = count_plain_frame(to, past, set, word, shape, seen, number);
 	struct kept keep = keep_of(to, set, shape, is_new);
 	bpf_spin_unlock(&to->lock);
-	*sampled = keep_it(&keep, set, shape, it);
+	*sampled = keep_frame(&keep, set, shape, seen);
 	return 1;
 }
 
 // Whether the frame in the scratch, of which `loaded` bytes are there, has pktgen's header: it is for this sink, then.
-static __always_inline int receive_described(const struct headers *want, struct scratch *own, __u32 loaded,
-					     struct seen *it)
+static __always_inline int receive_described(const struct headers *packet, struct scratch *scratch, __u32 loaded,
+					     struct seen *seen)
 {
 	const struct settings *set = bpf_map_lookup_elem(&settings, &(__u32){0});
 	struct counts *to = bpf_map_lookup_elem(&counts, &(__u32){0});
 	struct history *past = bpf_map_lookup_elem(&history, &(__u32){0});
 	struct changes *changed = bpf_map_lookup_elem(&changes, &(__u32){0});
-	const struct ethhdr *ethernet = (const void *)own->frame;
+	const struct ethhdr *ethernet = (const void *)scratch->frame;
 	int is_new = 0, is_first_elsewhere = 0;
 	__u32 at;
 
 	if (!set || !to || !past || !changed || count_control(to, ethernet, ethernet->h_proto, 0))
 		return 0;
-	const struct pktgen *test = find_pktgen(want, own, loaded, &at);
+	const struct pktgen *test = find_pktgen(packet, scratch, loaded, &at);
 	if (!test)
 		return 0;
-	it->sequence = bpf_ntohl(test->sequence);
-	it->stamp_us = bpf_ntohl(test->seconds) * 1000000ULL + bpf_ntohl(test->microseconds);
-	__u64 number = number_of(to, set, it);
+	seen->sequence = bpf_ntohl(test->sequence);
+	seen->stamp_us = bpf_ntohl(test->seconds) * 1000000ULL + bpf_ntohl(test->microseconds);
+	__u64 number = number_of(to, set, seen);
 	struct shape *shape = shape_of(&set->genome, number);
-	struct flow *flow = bpf_map_lookup_elem(&flows, &(__u32){flow_of(want, own, number)});
-	__u64 *word = bpf_map_lookup_elem(&arrived, &(__u32){(it->sequence & set->number_mask) / 64});
+	struct flow *flow = bpf_map_lookup_elem(&flows, &(__u32){flow_of(packet, scratch, number)});
+	__u64 *word = bpf_map_lookup_elem(&arrived, &(__u32){(seen->sequence & set->number_mask) / 64});
 	if (!flow || !word || !shape)
 		return 0;
-	int is_elsewhere = at != want->place[0];
+	int is_elsewhere = at != packet->place[0];
 	// A frame that has lost headers may be as long as before: the shortest ones are padded.
-	__u32 size = shape->size + at - want->place[0], length = it->length + FCS;
-	int is_late = it->stamp_us && it->stamp_us < set->from_us;
-	int is_foreign = (length != size && (length != SHORTEST || size > SHORTEST)) || it->stamp_us < set->from_us ||
-			 it->stamp_us >= set->until_us || (__s64)number < (__s64)set->start || number >= set->stop;
-	int differs = is_elsewhere || is_changed(want, own, shape, flow);
-	it->at_ns = bpf_ktime_get_ns() + set->clock_ns;
+	__u32 size = shape->size + at - packet->place[0], length = seen->length + FCS;
+	int is_late = seen->stamp_us && seen->stamp_us < set->from_us;
+	int is_foreign = (length != size && (length != SHORTEST || size > SHORTEST)) || seen->stamp_us < set->from_us ||
+			 seen->stamp_us >= set->until_us || (__s64)number < (__s64)set->start || number >= set->stop;
+	int differs = is_elsewhere || is_changed(packet, scratch, shape, flow);
+	seen->at_ns = bpf_ktime_get_ns() + set->clock_ns;
 
 	bpf_spin_lock(&to->lock);
 	to->matched++;
@@ -155,7 +155,7 @@ static __always_inline int receive_described(const struct headers *want, struct 
 	else if (is_foreign)
 		to->foreign++;
 	else
-		is_new = count_number(to, past, set, word, shape, it, number);
+		is_new = count_number(to, past, set, word, shape, seen, number);
 	if (is_new) {
 		changed->frames += differs;
 		is_first_elsewhere = is_elsewhere && !changed->other_headers;
@@ -167,41 +167,41 @@ static __always_inline int receive_described(const struct headers *want, struct 
 	}
 	struct kept keep = keep_of(to, set, shape, is_new);
 	bpf_spin_unlock(&to->lock);
-	struct sample *sampled = keep_it(&keep, set, shape, it);
+	struct sample *sampled = keep_frame(&keep, set, shape, seen);
 	if (sampled) {
-		sampled->at_ns = it->at_ns;
-		sampled->length = it->length;
+		sampled->at_ns = seen->at_ns;
+		sampled->length = seen->length;
 		for (int i = 0; i < SAMPLE_BYTES / 8; i++) // with a tag that the kernel has taken out
-			((__u64 *)sampled->bytes)[i] = own->frame[i];
+			((__u64 *)sampled->bytes)[i] = scratch->frame[i];
 	}
 	if (is_first_elsewhere) {
 		changed->other_at = at;
 		for (int i = 0; i < HEADER_WORDS; i++)
-			changed->other[i] = own->frame[i];
+			changed->other[i] = scratch->frame[i];
 	}
 	if (is_new && differs && !is_elsewhere)
-		count_changes(want, own, shape, flow, number, changed);
+		count_changes(packet, scratch, shape, flow, number, changed);
 	return 1;
 }
 
 SEC("?tc")
 int nb_sink_tcx(struct __sk_buff *skb)
 {
-	struct seen it = {.tag = skb->vlan_present ? TAG : 0};
+	struct seen seen = {.tag = skb->vlan_present ? TAG : 0};
 	struct sample *sampled = 0;
 
-	it.length = skb->len + it.tag;
+	seen.length = skb->len + seen.tag;
 	if ((void *)(long)skb->data + MOST_HEADERS > (void *)(long)skb->data_end && skb->len > skb->data_end - skb->data)
 		bpf_skb_pull_data(skb, skb->len < MOST_HEADERS ? skb->len : MOST_HEADERS);
 	void *end = (void *)(long)skb->data_end;
 	const struct ethhdr *ethernet = (void *)(long)skb->data;
 	if ((void *)(ethernet + 1) > end)
 		return TC_ACT_UNSPEC;
-	if (!receive(ethernet, ethernet->h_proto, (void *)(ethernet + 1), end, &it, &sampled))
+	if (!receive(ethernet, ethernet->h_proto, (void *)(ethernet + 1), end, &seen, &sampled))
 		return TC_ACT_UNSPEC;
 	if (sampled) {
 		__u32 captured = skb->len < SAMPLE_BYTES ? skb->len : SAMPLE_BYTES;
-		sampled->at_ns = it.at_ns;
+		sampled->at_ns = seen.at_ns;
 		sampled->length = skb->len;
 		KNOWN_TO_VERIFIER(captured);
 		if (captured >= ETH_HLEN)
@@ -216,7 +216,7 @@ int nb_sink_xdp(struct xdp_md *frame)
 	void *end = (void *)(long)frame->data_end;
 	const struct ethhdr *ethernet = (void *)(long)frame->data;
 	const struct vlan *vlan = (void *)(ethernet + 1);
-	struct seen it = {.length = bpf_xdp_get_buff_len(frame)};
+	struct seen seen = {.length = bpf_xdp_get_buff_len(frame)};
 	struct sample *sampled = 0;
 
 	if ((void *)(ethernet + 1) > end)
@@ -227,14 +227,14 @@ int nb_sink_xdp(struct xdp_md *frame)
 		if ((void *)(vlan + 1) > end)
 			return XDP_PASS;
 		protocol = vlan->protocol;
-		it.tag = TAG;
+		seen.tag = TAG;
 	}
-	if (!receive(ethernet, protocol, (void *)(ethernet + 1) + it.tag, end, &it, &sampled))
+	if (!receive(ethernet, protocol, (void *)(ethernet + 1) + seen.tag, end, &seen, &sampled))
 		return XDP_PASS;
 	if (sampled) {
-		__u64 captured = it.length < SAMPLE_BYTES ? it.length : SAMPLE_BYTES;
-		sampled->at_ns = it.at_ns;
-		sampled->length = it.length;
+		__u64 captured = seen.length < SAMPLE_BYTES ? seen.length : SAMPLE_BYTES;
+		sampled->at_ns = seen.at_ns;
+		sampled->length = seen.length;
 		KNOWN_TO_VERIFIER(captured);
 		if (captured >= ETH_HLEN)
 			bpf_xdp_load_bytes(frame, 0, sampled->bytes, captured);
@@ -245,32 +245,32 @@ int nb_sink_xdp(struct xdp_md *frame)
 SEC("?tc")
 int nb_headers_tcx(struct __sk_buff *skb)
 {
-	const struct headers *want = bpf_map_lookup_elem(&headers, &(__u32){0});
-	struct scratch *own = bpf_map_lookup_elem(&scratches, &(__u32){0});
-	struct seen it = {.tag = skb->vlan_present ? TAG : 0};
+	const struct headers *packet = bpf_map_lookup_elem(&headers, &(__u32){0});
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &(__u32){0});
+	struct seen seen = {.tag = skb->vlan_present ? TAG : 0};
 
-	if (!want || !own)
+	if (!packet || !scratch)
 		return TC_ACT_UNSPEC;
-	it.length = skb->len + it.tag;
-	__u64 loaded = it.length < want->loaded ? it.length : want->loaded, rest = loaded - it.tag;
+	seen.length = skb->len + seen.tag;
+	__u64 loaded = seen.length < packet->loaded ? seen.length : packet->loaded, rest = loaded - seen.tag;
 	KNOWN_TO_VERIFIER(rest);
 	if (rest < ETH_HLEN || rest > MOST_LOADED - TAG)
 		return TC_ACT_UNSPEC;
 	if (skb->data_end - skb->data < rest)
 		bpf_skb_pull_data(skb, rest);
 	const void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	if (!copy_frame(own, it.tag, data, end, rest))
+	if (!copy_frame(scratch, seen.tag, data, end, rest))
 		return TC_ACT_UNSPEC;
-	if (it.tag) {
+	if (seen.tag) {
 		const __u32 *addresses = data;
 		if ((const void *)addresses + ADDRESSES > end)
 			return TC_ACT_UNSPEC;
 		for (int i = 0; i < ADDRESSES / 4; i++)
-			((__u32 *)own->frame)[i] = addresses[i];
-		((__be16 *)own->frame)[ADDRESSES / 2] = skb->vlan_proto;
-		((__be16 *)own->frame)[ADDRESSES / 2 + 1] = bpf_htons(skb->vlan_tci);
+			((__u32 *)scratch->frame)[i] = addresses[i];
+		((__be16 *)scratch->frame)[ADDRESSES / 2] = skb->vlan_proto;
+		((__be16 *)scratch->frame)[ADDRESSES / 2 + 1] = bpf_htons(skb->vlan_tci);
 	}
-	if (!receive_described(want, own, loaded, &it))
+	if (!receive_described(packet, scratch, loaded, &seen))
 		return TC_ACT_UNSPEC;
 	return TC_ACT_SHOT;
 }
@@ -278,17 +278,17 @@ int nb_headers_tcx(struct __sk_buff *skb)
 SEC("?xdp.frags")
 int nb_headers_xdp(struct xdp_md *frame)
 {
-	const struct headers *want = bpf_map_lookup_elem(&headers, &(__u32){0});
-	struct scratch *own = bpf_map_lookup_elem(&scratches, &(__u32){0});
-	struct seen it = {.length = bpf_xdp_get_buff_len(frame)};
+	const struct headers *packet = bpf_map_lookup_elem(&headers, &(__u32){0});
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &(__u32){0});
+	struct seen seen = {.length = bpf_xdp_get_buff_len(frame)};
 
-	if (!want || !own)
+	if (!packet || !scratch)
 		return XDP_PASS;
-	__u64 loaded = it.length < want->loaded ? it.length : want->loaded;
+	__u64 loaded = seen.length < packet->loaded ? seen.length : packet->loaded;
 	KNOWN_TO_VERIFIER(loaded);
-	if (loaded < ETH_HLEN || loaded > MOST_LOADED || !copy_frame(own, 0, (void *)(long)frame->data, (void *)(long)frame->data_end, loaded))
+	if (loaded < ETH_HLEN || loaded > MOST_LOADED || !copy_frame(scratch, 0, (void *)(long)frame->data, (void *)(long)frame->data_end, loaded))
 		return XDP_PASS;
-	if (!receive_described(want, own, loaded, &it))
+	if (!receive_described(packet, scratch, loaded, &seen))
 		return XDP_PASS;
 	return XDP_DROP;
 }

@@ -116,9 +116,9 @@ static __always_inline void add(struct spread *to, __s64 value)
 		to->steps[step]++;
 }
 
-static __always_inline __s64 delay_of(const struct frame *one, __u64 number)
+static __always_inline __s64 delay_of(const struct frame *frame, __u64 number)
 {
-	return one->mark == number + 2 ? one->delay_ns : UNKNOWN;
+	return frame->mark == number + 2 ? frame->delay_ns : UNKNOWN;
 }
 
 // The delay of a frame is known, and with it how much it differs from those of its neighbours (RFC 5481, section 4.1).
@@ -140,19 +140,19 @@ static __always_inline void tell_delay(struct counts *to, struct history *past, 
 // Of a frame whose stamp was made when the one before it had been sent: netbench.capture.delay_variation.EarlyStamps.
 static __always_inline void tell_early(struct counts *to, struct history *past, __u64 number)
 {
-	struct frame *one = &past->recent[number % RECENT], *next = &past->recent[(number + 1) % RECENT];
+	struct frame *frame = &past->recent[number % RECENT], *next = &past->recent[(number + 1) % RECENT];
 
-	if (one->mark != number + 2 || next->mark != number + 3)
+	if (frame->mark != number + 2 || next->mark != number + 3)
 		return;
-	__s64 delay_ns = one->arrived_ns - next->stamp_ns;
+	__s64 delay_ns = frame->arrived_ns - next->stamp_ns;
 	tell_delay(to, past, number, delay_ns > 0 ? delay_ns : 0, 1);
 }
 
-static __always_inline void time_it(struct counts *to, struct history *past, const struct settings *set, __u64 number,
-				    const struct seen *it)
+static __always_inline void time_frame(struct counts *to, struct history *past, const struct settings *set, __u64 number,
+				    const struct seen *seen)
 {
 	struct frame *place = &past->recent[number % RECENT];
-	__s64 arrived_ns = it->at_ns, stamp_ns = it->stamp_us * 1000;
+	__s64 arrived_ns = seen->at_ns, stamp_ns = seen->stamp_us * 1000;
 
 	if (number + RECENT <= to->next) {
 		to->too_late++;
@@ -206,30 +206,30 @@ static __always_inline void order_it(struct counts *to, struct history *past, __
 
 // The number of a frame: beyond 2^32 the one nearest to the highest so far (RFC 1982, section 3.2). Others may count
 // meanwhile: the number nearest to one of theirs is the same.
-static __always_inline __u64 number_of(const struct counts *to, const struct settings *set, const struct seen *it)
+static __always_inline __u64 number_of(const struct counts *to, const struct settings *set, const struct seen *seen)
 {
 	__u64 next = *(const volatile __u64 *)&to->next; // 0: no frame so far
 
-	return next ? next - 1 + (__s64)(__s32)(it->sequence - (__u32)(next - 1)) :
-		      set->start + (__u32)(it->sequence - (__u32)set->start);
+	return next ? next - 1 + (__s64)(__s32)(seen->sequence - (__u32)(next - 1)) :
+		      set->start + (__u32)(seen->sequence - (__u32)set->start);
 }
 
 // Whether it is one of the stream's numbers that had not arrived before; its place among them is then to->distinct - 1.
 static __always_inline int count_number(struct counts *to, struct history *past, const struct settings *set, __u64 *word,
-					struct shape *shape, const struct seen *it, __u64 number)
+					struct shape *shape, const struct seen *seen, __u64 number)
 {
-	__u64 bit = 1ULL << (it->sequence % 64);
+	__u64 bit = 1ULL << (seen->sequence % 64);
 
 	if (!to->frames || number < to->lowest)
 		to->lowest = number;
-	if (!to->frames || it->at_ns < to->first_ns)
-		to->first_ns = it->at_ns;
-	if (it->at_ns > to->last_ns)
-		to->last_ns = it->at_ns;
-	if (!to->frames || it->stamp_us < to->first_stamp_us)
-		to->first_stamp_us = it->stamp_us;
-	if (it->stamp_us > to->last_stamp_us)
-		to->last_stamp_us = it->stamp_us;
+	if (!to->frames || seen->at_ns < to->first_ns)
+		to->first_ns = seen->at_ns;
+	if (seen->at_ns > to->last_ns)
+		to->last_ns = seen->at_ns;
+	if (!to->frames || seen->stamp_us < to->first_stamp_us)
+		to->first_stamp_us = seen->stamp_us;
+	if (seen->stamp_us > to->last_stamp_us)
+		to->last_stamp_us = seen->stamp_us;
 	to->frames++;
 	shape->frames++;
 	if (*word & bit)
@@ -239,7 +239,7 @@ static __always_inline int count_number(struct counts *to, struct history *past,
 	to->distinct++;
 	shape->distinct++;
 	if (set->stamped)
-		time_it(to, past, set, number, it);
+		time_frame(to, past, set, number, seen);
 	return 1;
 }
 
@@ -268,19 +268,19 @@ static __always_inline struct kept keep_of(struct counts *to, const struct setti
 }
 
 // Keep the time, unless it is one of those in between. Return where the first bytes of the frame are to go, if anywhere.
-static __always_inline struct sample *keep_it(const struct kept *keep, const struct settings *set,
-					      const struct shape *shape, const struct seen *it)
+static __always_inline struct sample *keep_frame(const struct kept *keep, const struct settings *set,
+					      const struct shape *shape, const struct seen *seen)
 {
 	if (keep->is_timed) {
 		__u64 *time = bpf_map_lookup_elem(&times, &(__u32){keep->place >> set->time_shift});
 		if (time)
-			*time = it->at_ns;
+			*time = seen->at_ns;
 	}
 	if (keep->is_timed_in_size) {
 		__u32 place = shape->first_time + (keep->place_in_size >> set->time_shift);
 		__u64 *time = bpf_map_lookup_elem(&times_by_size, &place);
 		if (time)
-			*time = it->at_ns;
+			*time = seen->at_ns;
 	}
 	return keep->is_sampled ? bpf_map_lookup_elem(&samples, &(__u32){keep->sample}) : 0;
 }

@@ -87,9 +87,9 @@ static __always_inline void *at_byte(__u64 *words, __u32 byte)
 
 // Copy the first bytes of a frame to the scratch, `behind` bytes from its beginning. The kernel's helpers take twice as
 // long. Return 0 if they are not all there.
-static __always_inline int copy_frame(struct scratch *own, __u32 behind, const void *data, const void *end, __u64 bytes)
+static __always_inline int copy_frame(struct scratch *scratch, __u32 behind, const void *data, const void *end, __u64 bytes)
 {
-	__u8 *to = (__u8 *)own->frame + (behind & 7);
+	__u8 *to = (__u8 *)scratch->frame + (behind & 7);
 	__u32 at;
 
 	if (end - data < bytes)
@@ -117,13 +117,13 @@ static __always_inline int copy_frame(struct scratch *own, __u32 behind, const v
 }
 
 // pktgen's header in the first `loaded` bytes of a frame; 0: none.
-static __always_inline const struct pktgen *find_pktgen(const struct headers *want, struct scratch *own, __u32 loaded,
+static __always_inline const struct pktgen *find_pktgen(const struct headers *packet, struct scratch *scratch, __u32 loaded,
 							__u32 *at)
 {
-	for (int i = 0; i < MOST_OFFSETS && i < want->places; i++) {
-		const struct pktgen *test = at_byte(own->frame, want->place[i]);
+	for (int i = 0; i < MOST_OFFSETS && i < packet->places; i++) {
+		const struct pktgen *test = at_byte(scratch->frame, packet->place[i]);
 
-		*at = want->place[i];
+		*at = packet->place[i];
 		if (*at + sizeof(*test) <= loaded && test->magic == bpf_htonl(MAGIC))
 			return test;
 	}
@@ -131,61 +131,61 @@ static __always_inline const struct pktgen *find_pktgen(const struct headers *wa
 }
 
 // Number mod flows. Numbers mostly rise by little, and then no division is necessary.
-static __always_inline __u32 flow_of(const struct headers *want, struct scratch *own, __u64 number)
+static __always_inline __u32 flow_of(const struct headers *packet, struct scratch *scratch, __u64 number)
 {
-	__u64 ahead = number - own->number, flow = own->flow + ahead;
+	__u64 ahead = number - scratch->number, flow = scratch->flow + ahead;
 
-	if (own->flows != want->flows || number < own->number || ahead >= want->flows)
-		flow = number % want->flows;
-	else if (flow >= want->flows)
-		flow -= want->flows;
-	own->number = number;
-	own->flow = flow;
-	own->flows = want->flows;
+	if (scratch->flows != packet->flows || number < scratch->number || ahead >= packet->flows)
+		flow = number % packet->flows;
+	else if (flow >= packet->flows)
+		flow -= packet->flows;
+	scratch->number = number;
+	scratch->flow = flow;
+	scratch->flows = packet->flows;
 	return flow;
 }
 
-static __always_inline __be16 checksum_of(const struct headers *want, const struct shape *shape,
+static __always_inline __be16 checksum_of(const struct headers *packet, const struct shape *shape,
 					  const struct flow *flow, int i)
 {
 	__u32 sum = shape->sum[i] + flow->sums[i];
 
 	sum = ~((sum & 0xffff) + (sum >> 16)) & 0xffff;
-	return bpf_htons(sum || !want->sum_is_udp[i] ? sum : 0xffff);
+	return bpf_htons(sum || !packet->sum_is_udp[i] ? sum : 0xffff);
 }
 
 // Whether any header byte of the frame in the scratch is not that of its size and flow.
-static __always_inline int is_changed(const struct headers *want, struct scratch *own, const struct shape *shape,
+static __always_inline int is_changed(const struct headers *packet, struct scratch *scratch, const struct shape *shape,
 				      const struct flow *flow)
 {
 	__u64 differing = 0;
 
-	for (int i = 0; i < HEADER_WORDS && i < want->words; i++)
-		differing |= (own->frame[i] ^ shape->bytes[i]) & want->masks[i];
-	for (int i = 0; i < MOST_WORDS && i < want->flow_words; i++)
-		differing |= (*(__u32 *)at_byte(own->frame, want->word_at[i]) ^ flow->words[i]) & want->word_mask[i];
-	for (int i = 0; i < MOST_CHECKSUMS && i < want->sums; i++)
-		differing |= (*(__be16 *)at_byte(own->frame, want->sum_at[i]) ^ checksum_of(want, shape, flow, i)) &
-			     want->sum_mask[i];
+	for (int i = 0; i < HEADER_WORDS && i < packet->words; i++)
+		differing |= (scratch->frame[i] ^ shape->bytes[i]) & packet->masks[i];
+	for (int i = 0; i < MOST_WORDS && i < packet->flow_words; i++)
+		differing |= (*(__u32 *)at_byte(scratch->frame, packet->word_at[i]) ^ flow->words[i]) & packet->word_mask[i];
+	for (int i = 0; i < MOST_CHECKSUMS && i < packet->sums; i++)
+		differing |= (*(__be16 *)at_byte(scratch->frame, packet->sum_at[i]) ^ checksum_of(packet, shape, flow, i)) &
+			     packet->sum_mask[i];
 	return differing != 0;
 }
 
 // Count the fields of frame `number`, in the scratch, that are not those of its size and flow.
-static __always_inline void count_changes(const struct headers *want, struct scratch *own, const struct shape *shape,
+static __always_inline void count_changes(const struct headers *packet, struct scratch *scratch, const struct shape *shape,
 					  const struct flow *flow, __u64 number, struct changes *to)
 {
 	__u64 differing = 0;
 
 	for (int i = 0; i < HEADER_WORDS; i++)
-		own->expected[i] = shape->bytes[i];
-	for (int i = 0; i < MOST_WORDS && i < want->flow_words; i++)
-		*(__u32 *)at_byte(own->expected, want->word_at[i]) = flow->words[i];
-	for (int i = 0; i < MOST_CHECKSUMS && i < want->sums; i++)
-		*(__be16 *)at_byte(own->expected, want->sum_at[i]) = checksum_of(want, shape, flow, i);
-	for (int i = 0; i < MOST_FIELDS && i < want->fields; i++) {
-		const struct field *field = &want->field[i];
+		scratch->expected[i] = shape->bytes[i];
+	for (int i = 0; i < MOST_WORDS && i < packet->flow_words; i++)
+		*(__u32 *)at_byte(scratch->expected, packet->word_at[i]) = flow->words[i];
+	for (int i = 0; i < MOST_CHECKSUMS && i < packet->sums; i++)
+		*(__be16 *)at_byte(scratch->expected, packet->sum_at[i]) = checksum_of(packet, shape, flow, i);
+	for (int i = 0; i < MOST_FIELDS && i < packet->fields; i++) {
+		const struct field *field = &packet->field[i];
 		__u32 word = field->word % HEADER_WORDS;
-		const __u64 *frame = &own->frame[word], *expected = &own->expected[word];
+		const __u64 *frame = &scratch->frame[word], *expected = &scratch->expected[word];
 
 		for (int part = 0; part < 3; part++)
 			differing |= (frame[part] ^ expected[part]) & field->masks[part];

@@ -85,7 +85,7 @@ struct trial {
 	__u64 seen_ns;        // when the program looked at the clock last
 	__u64 stalled_ns;     // the sum of all stalls
 	__u64 stalls;         // their number
-	__u64 held_up_ns;     // the sum of the shorter pauses while a frame was overdue
+	__u64 backpressure_ns; // the sum of the shorter pauses while a frame was overdue
 	__u64 done;           // set by the program that ends the trial
 };
 
@@ -264,7 +264,7 @@ static __always_inline void look(struct trial *trial, __u64 now)
 		trial->stalled_ns += now - since;
 		trial->stalls++;
 	} else if (now > overdue + HAND_OVER_NS) {
-		trial->held_up_ns += now - overdue;
+		trial->backpressure_ns += now - overdue;
 	}
 	trial->seen_ns = now;
 }

@@ -16,8 +16,8 @@ from netbench.packets.flow_values import FlowBytes
 
 # A longer pause of the program is a stall, unless more than one in so many pauses is that long.
 _PAUSE_NS = 1_000_000
-# The same where the receiver works between two runs of the program: the kernel lets it for 2 ms (MAX_SOFTIRQ_TIME), and
-# what it then started may take as long.
+# The same where the receiver works between two runs of the program: the kernel permits 2 ms (MAX_SOFTIRQ_TIME), and the
+# last call may take as long again.
 _RECEIVER_PAUSE_NS = 5_000_000
 _FEW_STALLS = 10
 _NO_CHECKSUM = 0xFFFF  # replaces a UDP checksum of 0 (RFC 768)
@@ -62,7 +62,7 @@ class Shared(ctypes.Structure):
                 *("flows", "batch", "hold_ns", "pause_ns", "second_ns", "second", "stamp"),
                 *("due_ns", "due_fraction", "earliest_ns", "run", "held", "sent", "flow", "shapes", "place"),
                 *("first_ns", "last_ns", "latest_ns", "burst", "longest_burst"),
-                *("seen_ns", "stalled_ns", "stalls", "held_up_ns", "done"),
+                *("seen_ns", "stalled_ns", "stalls", "backpressure_ns", "done"),
             )
         ),
     )
@@ -190,11 +190,11 @@ class XdpTrial:
             late_ns = pause_beyond_usual_ns(max(shared.latest_ns, tail_ns), over_ns - self.start_ns, pauses)
             burst = frames
         stalled_s = self._stalled_s(tail_ns)
-        is_held_up = traffic.receive == "softirq" and traffic.fps is not None  # the receiver works between its runs
-        held_up_s = shared.held_up_ns / 1e9
+        reports_backpressure = traffic.receive == "softirq" and traffic.fps is not None  # the receiver shares its CPU
+        paused_s = shared.backpressure_ns / 1e9
         # Waits for the CPU can be as short as the receiver's work, but are backpressure only if that work took the CPU.
         foreign_s = (spent.waited_ns - softirqs_ns) / 1e9 if spent else 0.0
-        waited_s = min(held_up_s, max(0.0, foreign_s - (stalled_s or 0.0)))
+        waited_s = min(paused_s, max(0.0, foreign_s - (stalled_s or 0.0)))
         return Sent(
             frames=frames,
             errors=0,
@@ -208,8 +208,8 @@ class XdpTrial:
             wait_s=spent.waited_ns / 1e9 if spent else None,
             turns=spent.turns if spent else None,
             stalled_s=stalled_s,
-            backpressure_s=held_up_s - waited_s if is_held_up else None,
-            descheduled_s=(stalled_s or 0.0) + waited_s if is_held_up else 0.0,
+            backpressure_s=paused_s - waited_s if reports_backpressure else None,
+            descheduled_s=(stalled_s or 0.0) + waited_s if reports_backpressure else 0.0,
             cpu=cpu,
         )
 
