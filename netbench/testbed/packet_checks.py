@@ -42,8 +42,8 @@ def unsuitable_frames(profile: Profile, uut: UnitUnderTest, paths: Sequence[Stre
     """Return why streams cannot send frames through a UUT, by size and packet (`1518 vxlan`).
 
     Links may be unable to carry the longer frames behind the UUT: Linux sends frames with a VLAN tag that are 4 bytes
-    longer than the MTU permits. Reverse streams send answers, which the generator may not support, or which may have more
-    headers than the frames have room for. UsageError for frames of a stream's own packet.
+    longer than the MTU permits. Reverse streams send answers, which the generator may not support, or which may have
+    more headers than the frames have room for. UsageError for frames of a stream's own packet.
     """
     reasons = {}
     for path in paths:
