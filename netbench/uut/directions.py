@@ -99,8 +99,12 @@ def check_ends(paths: Sequence[StreamPath], options: PacketOptions, packets: Seq
                 if encapsulated_at(packet.layers, kind) is not None:
                     found.setdefault(ingress_ends(path, kind, (packet,)), packet)
             if len(found) > 1:
-                (one, first), (other, second), *_ = found.items()
-                differ = "GRE with and without Ethernet inside" if one[:2] == other[:2] else "different outer addresses"
+                (ends, first), (other_ends, second), *_ = found.items()
+                differ = (
+                    "GRE with and without Ethernet inside"
+                    if ends[:2] == other_ends[:2]
+                    else "different outer addresses"
+                )
                 raise UsageError(
                     f"terminate: packets {first.name} and {second.name} have {differ}, and the tunnel of stream "
                     f"{path.name} has one other end for its reverse stream; measure them one by one"
