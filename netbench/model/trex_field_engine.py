@@ -17,7 +17,7 @@ from netbench.model.packet import (
     references,
 )
 from netbench.model.packet_layers import LAYERS, layer_name, spec_of
-from netbench.model.packet_values import DescriptionError, address_number, address_text
+from netbench.model.packet_values import DescriptionError, address_number
 from netbench.model.packet_variation import listed_values, random_values, stepped_values, value_text, variable_field
 from netbench.model.suggestions import choices
 from netbench.model.trex_commands import FIXES, Arguments
@@ -287,12 +287,7 @@ def _counting(given: Arguments) -> _Variable:
         raise DescriptionError(given.command, "init_value other than min_value is not supported with a step")
     if operation == "random":
         return _Variable(RandomValues(least, most, min(most - least + 1, MAX_FLOWS)), size, following)
-    count = (most - least) // step + 1
-    if count > MAX_FLOWS:
-        last = least + step * (MAX_FLOWS - 1)
-        end = f'"{address_text("IPv4", last)}"' if isinstance(given.value("max_value"), str) else str(last)
-        fault = f"{given.text('name')}: {count:,} values: at most {MAX_FLOWS:,} are possible"
-        raise DescriptionError(given.command, f"{fault}; write max_value={end}, or a larger step")
+    count = min((most - least) // step + 1, MAX_FLOWS)
     return _Variable(
         SteppedValues(least, step, count) if operation == "inc" else SteppedValues(most, -step, count), size, following
     )

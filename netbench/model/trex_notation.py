@@ -1,9 +1,10 @@
 """Packet code of TRex (`STLPktBuilder(pkt=…, vm=[…])`) as a packet: its layers, and its variables as varying fields.
 
 The commands are those of TRex 3: https://trex-tgn.cisco.com/trex/doc/trex_stateless.html, section "Field Engine". A
-variable that counts begins at its least value (`inc`) or its largest one (`dec`). A random one takes each value once;
-of a range with more than MAX_FLOWS, it takes so many different ones (TRex draws a sample, too). Checksums are correct
-in all frames, so commands that fix them have nothing to add. The payload is pktgen's header.
+variable that counts begins at its least value (`inc`) or its largest one (`dec`). A random one takes each value once.
+Of more values than MAX_FLOWS, a counting variable takes the first ones, and a random one so many different ones (TRex
+draws a sample, too). Checksums are correct in all frames, so commands that fix them have nothing to add. The payload is
+pktgen's header.
 """
 
 import ast
