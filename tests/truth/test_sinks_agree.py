@@ -38,7 +38,9 @@ IP, UDP, HEADER = 14, 34, 42
 PATH = stream_paths(topology(1))[0]
 USUAL = Stamps(first_sequence=0)
 # Values that depend on the kind of a sink, and on when it read a frame.
-OF_EACH = dict.fromkeys(("first_ns", "last_ns", "window", "delay", "ipdv", "clock_offset", "matched", "by_ring"))
+OF_EACH = dict.fromkeys(
+    ("first_ns", "last_ns", "window", "delay", "ipdv", "clock_offset", "matched", "by_ring", "by_tap")
+)
 
 
 PERCENTILES = ("median_ns", "p90_ns", "p99_ns", "p999_ns")
