@@ -112,6 +112,9 @@ CASES: dict[str, tuple[str, dict[str, Any], str, str, str, dict[str, str]]] = {
     "lxc-end": ("container", {**ROUTE, "terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
     "lxc-begin": ("container", {"originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
 }
+# With chosen addresses, both directions are one connection. If their first frames arrive at once, the kernel translates
+# the port of one of them, too (nf_nat_core.c, get_unique_tuple).
+MOST_CHANGED = {"nat-chosen": 1, "nat-dst-ch": 1}
 NEEDED = {"ovs": "ovs-vswitchd", "container": "lxc-start", "raw": "ip"}
 
 
@@ -134,8 +137,8 @@ def test_answers_are_changed_in_the_opposite_way_and_every_frame_is_counted(resu
     assert set(found) == {"forth", "back"}, done.stdout + done.stderr
     for row in found.values():
         assert (row["sent_frames"], row["received_frames"]) == (FRAMES, FRAMES), row
-        counts = ("lost_frames", "changed_frames", "foreign_frames", "unexplained_frames")
-        assert [row[count] for count in counts] == ["0"] * 4, row
+        assert [row[count] for count in ("lost_frames", "foreign_frames", "unexplained_frames")] == ["0"] * 3, row
+        assert int(row["changed_frames"]) <= MOST_CHANGED.get(name, 0), row
     for stream, headers in (("forth", forth), ("back", back)) if sink == "tcpdump" else ():
         (capture,) = (results / "captures").glob(f"trial-{int(found[stream]['trial']):06}-{stream}*")
         frame = next(frame for frame in rdpcap(str(capture)) if frame.haslayer(UDP))
