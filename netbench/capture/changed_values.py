@@ -81,7 +81,7 @@ def _sent_text(headers: ExpectedHeaders, place: FieldPlace, number: int) -> str:
 
 
 def layer_names(frame: bytes, payload_at: int) -> str:
-    """Return the layers in front of byte `payload_at`: `Ether/Dot1Q/IP/UDP`; `…` stands for headers not known here."""
+    """Return the layers in front of byte `payload_at`: `Ether/Dot1Q/IP/UDP`; `…` for unknown headers."""
     return "/".join(_layers(frame[:payload_at]))
 
 

@@ -67,7 +67,7 @@ class Checksum:
 
 @dataclass(frozen=True, slots=True)
 class FrameTemplate:
-    """The frames of a trial without FCS by frame size (of the sent frame, with FCS), and what varies in them.
+    """The frames of a trial without FCS by frame size (of the sent frame, with FCS), and their varying fields.
 
     `frames` are those of flow 0; sequence number and time are 0. pktgen's header begins at byte `payload_at`. If
     `complement_at` is set, the 16 bits there make the sum of the payload constant, so that checksums do not depend on

@@ -219,7 +219,7 @@ class _Build:
             raise UsageError(f"its headers take {self.header_bytes} bytes of a frame: at most {MOST_HEADER_BYTES}")
 
     def template(self, packet: Packet, frame_size: FrameSize, seed: int) -> FrameTemplate:
-        """Return the frames of all sizes, and what varies in them; `seed` is for random values."""
+        """Return the frames of all sizes, and their varying fields; `seed` is for random values."""
         varying = self.varying(packet, seed)
         of_first_flow = scapy_packet(_of_first_flow(self._layers, seed))
         halves = [(place.at, place.at + place.size) for field in varying if (place := field.place) is not None]

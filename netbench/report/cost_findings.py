@@ -131,7 +131,7 @@ def _cut_text(results: CampaignResults, packet_cost: PacketCost) -> str:
 
 
 def _other_costs(costs: Iterable[PacketCost]) -> str:
-    """`no significant change with ipv6, vlan (changes above 4 % are excluded), gre too noisy to tell (±60 %)`."""
+    """Return the clauses about packets that cost nothing measurable: `no significant change with ipv6, vlan (…)`."""
     same, texts = list[PacketCost](), list[str]()
     unclear: dict[str, list[str]] = {}
     for packet_cost in costs:

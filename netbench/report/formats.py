@@ -235,7 +235,7 @@ def not_measurable(ratio: RatioOfMeans) -> str:
 
 
 def change_text(ratio: RatioOfMeans) -> str:
-    """The statement about a relative change, or why the data permits none: `too noisy to tell (±165 %)`."""
+    """Return the statement about a relative change, or the reason why the data permit none."""
     return not_measurable(ratio) or statement(ratio)
 
 

@@ -271,7 +271,7 @@ class Group(Repetitions):
 
     @cached_property
     def packet(self) -> SentPacket | None:
-        """What its streams send, the plain packet included; None if it is unknown, or differs between streams.
+        """The packet of its streams, also the plain one; None if it is unknown, or differs between streams.
 
         Answers of reverse streams have the name of the packet; they may have other headers.
         """

@@ -1,4 +1,4 @@
-"""What must hold here before a testbed is brought up: root, tools, ports that may be used, no other netbench."""
+"""Checks on this machine before a testbed is brought up: root, tools, usable ports, no other netbench."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from netbench.testbed.resolved import Resolved
 
 
 def with_what_lacks(resolved: Resolved) -> Resolved:
-    """Return the same, with what this host lacks for UUTs that are on VMs, such as the image of a VM.
+    """Return the same, with the missing requirements of UUTs on VMs, such as the image of a VM.
 
     MissingError if it lacks something for a UUT that is on no VM, or something for every UUT.
     """

@@ -166,7 +166,7 @@ def unterminated_reason(packet: Packet, options: PacketOptions, *, any_vni: bool
     assert kind
     at = encapsulated_at(packet.layers, kind)
     if at is None:
-        fault = "the UUT forwards only what this header encapsulates, and the packet has none there"
+        fault = "the UUT forwards only packets inside this header, and the packet lacks it there"
         return f"{LAYER_OF[kind]}: {fault}; send {_terminated_headers(kind, options.id_of(kind))}"
     ref, number = _ref(packet, at, {"vlan": "vlan", "gre": "key"}.get(kind, "vni")), options.id_of(kind)
     default: list[FieldValue | None] = [{"vlan": 1, "gre": None}.get(kind, 0)]  # scapy's

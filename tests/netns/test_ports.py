@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -243,7 +244,9 @@ while True:
 """
 
 
-def test_probes_that_arrive_changed_are_described(topology, tmp_path):
+@contextmanager
+def tagging_device(topology):
+    """A device between the ports that tags all frames with VLAN 100, as the UUT of a topology."""
     for end in ("a0", "b0"):
         ip("-n", OUTSIDE, "link", "set", end, "nomaster")
     topology.write_text(TOPOLOGY.replace("KIND", "netns").replace("external}", "external, ready_limit: 2s}"))
@@ -251,8 +254,15 @@ def test_probes_that_arrive_changed_are_described(topology, tmp_path):
     with subprocess.Popen(inside, stdout=subprocess.PIPE) as device:
         assert device.stdout
         assert device.stdout.readline(), "its sockets are open then"
+        try:
+            yield
+        finally:
+            device.kill()
+
+
+def test_probes_that_arrive_changed_are_described(topology, tmp_path):
+    with tagging_device(topology):
         done = netbench("run", topology, "quick", "-o", tmp_path / "results", *FEW, *settings(sink="bpf"))
-        device.kill()
     assert "probes of 64 bytes arrived at nbt-b0 with VLAN 100, 68 bytes" in done.stderr + done.stdout
     (row,) = rows(tmp_path / "results")
     assert (row["verdict"], row["reasons"]) == ("invalid", "uut-failed")
@@ -269,16 +279,9 @@ TAGGED = "{name: tagged, headers: Ether()/IP()/UDP(), expect: Ether()/Dot1Q(vlan
     ],
 )
 def test_a_device_whose_change_is_described_is_probed_with_the_packet(topology, tmp_path, packet, verdict, text):
-    for end in ("a0", "b0"):
-        ip("-n", OUTSIDE, "link", "set", end, "nomaster")
-    topology.write_text(TOPOLOGY.replace("KIND", "netns").replace("external}", "external, ready_limit: 2s}"))
-    inside = ["ip", "netns", "exec", OUTSIDE, sys.executable, "-c", TAGS]
-    with subprocess.Popen(inside, stdout=subprocess.PIPE) as device:
-        assert device.stdout
-        assert device.stdout.readline(), "its sockets are open then"
+    with tagging_device(topology):
         chosen = settings(sink="bpf", packet=packet)
         done = netbench("run", topology, "quick", "-o", tmp_path / "results", *FEW, *chosen)
-        device.kill()
     assert text in done.stderr + done.stdout
     found = rows(tmp_path / "results")
     assert {row["verdict"] for row in found} == {verdict}, done.stdout

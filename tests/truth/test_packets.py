@@ -198,7 +198,7 @@ def test_drops_and_changed_headers_of_a_mix_are_counted_by_size_group_and_field(
         packet = {**packet, "expect": names.replace("IPv6()", "IPv6(hlim=64)").replace("IP()", "IP(ttl=64)", 1)}
     topology = topology_in(tmp_path, more=uuts)
     topology.write_text(topology.read_text().replace("rate: 1Gbit/s", "rate: 1Gbit/s, mtu: 9000"))
-    uut_names = [word for one in ("drops", "router") if f"name: {one}" in uuts for word in ("--uut", one)]
+    uut_names = [word for uut in ("drops", "router") if f"name: {uut}" in uuts for word in ("--uut", uut)]
     sizes = json.dumps([{"name": mix.name, "genome": list(mix.genome)}])
     wanted = settings(packet=json.dumps(packet), generator="afpacket", sink=sink, frame_sizes=sizes)
     done = netbench("run", topology, "quick", "-o", results, *uut_names, *WANTED, *PATIENT, *wanted)
@@ -232,7 +232,7 @@ def test_drops_and_changed_headers_of_a_mix_are_counted_by_size_group_and_field(
             assert sorted(group["lost_frames"] for group in groups) == sorted(missing.values())
 
 
-# Descriptions of what arrives that are wrong in some fields, of varying ones for some of the frames.
+# Wrong expectations: some fields are wrong in all frames, and fields that vary in some frames.
 WRONG = {
     "constants": (
         {

@@ -446,7 +446,7 @@ def test_each_value_of_a_field_that_varies_at_the_sink(options, name, sent, expe
     else:
         wanted = RawOptions.model_validate(options)
         arriving = at_sink((path,), wanted.forward, PacketHandling(wanted)).get("s1", tuple)(layers)
-    values = [value for one in arriving for _, value in one.fields if isinstance(value, VariedValue)]
+    values = [value for layer in arriving for _, value in layer.fields if isinstance(value, VariedValue)]
     assert values == ([] if expected is None else [VariedValue(0, expected)])
     if name.startswith("Ether"):
         assert path.egress

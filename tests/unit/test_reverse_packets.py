@@ -1,4 +1,4 @@
-"""Answers through UUTs that change headers: what reverse streams send, what their sinks expect, and what is refused."""
+"""Answers through UUTs that change headers: packets of reverse streams, headers at their sinks, and refusals."""
 
 import re
 from dataclasses import replace
@@ -162,7 +162,7 @@ CHOSEN = "Ether()/IP({})/UDP(dport=4789)/VXLAN(vni=100)/Ether()/IP()/UDP()"
 REFUSED: list[tuple[dict[str, Any], Packet, tuple[StreamPath, ...], str]] = [
     (END, packet("vxlan"), BOTH, ""),
     ({**ROUTE, **END}, packet("vxlan"), BOTH, ""),
-    ({**ROUTE, **END}, packet(PLAIN), BOTH, r"VXLAN: the UUT forwards only what this header encapsulates"),
+    ({**ROUTE, **END}, packet(PLAIN), BOTH, r"VXLAN: the UUT forwards only packets inside this header"),
     ({**ROUTE, **END}, packet(PLAIN), (replace(FORTH, has_reverse=False),), ""),
     ({**ROUTE, **END}, packet(PLAIN), (BACK,), ""),  # the stream has its own packet
     (BEGIN, replace(packet(PLAIN), name=""), BOTH, "IP: .*sinks recognise plain frames"),
