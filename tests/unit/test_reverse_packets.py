@@ -168,7 +168,7 @@ REFUSED: list[tuple[dict[str, Any], Packet, tuple[StreamPath, ...], str]] = [
     (BEGIN, replace(packet(PLAIN), name=""), BOTH, "IP: .*sinks recognise plain frames"),
     (END, replace(packet(PLAIN), name=""), (BACK,), "reverse stream back, .*: IP: .*sinks recognise plain frames"),
     (BEGIN, packet(PLAIN), BOTH, ""),
-    (BEGIN, packet(PLAIN), (replace(BACK, packet=packet(PLAIN)),), "VXLAN: the UUT forwards only what"),
+    (BEGIN, packet(PLAIN), (replace(BACK, packet=packet(PLAIN)),), "VXLAN: the UUT forwards only packets inside"),
     ({**ROUTE, **BEGIN}, packet(PLAIN), (replace(BACK, packet=packet(PLAIN)),), ""),
     (
         {"terminate": "geneve", "vni": 7},
