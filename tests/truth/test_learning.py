@@ -152,7 +152,8 @@ def test_no_test_frame_is_flooded(switch, results, tmp_path, name, sink):
 @pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
 @pytest.mark.parametrize("name", ["VLAN", "VLANs and MACs", "QinQ and MACs"])
 def test_no_test_frame_is_flooded_in_any_vlan(vlan_switch, results, tmp_path, name, sink):
-    counts = run(tmp_path, results, TOPOLOGY, sink, PACKETS[name], fps=10_000)
+    # 1,000 frames: at most 270 fit in the socket of Open vSwitch, which is a process that must wait for its CPU.
+    counts = run(tmp_path, results, TOPOLOGY, sink, PACKETS[name], fps=1000, frames=1000)
     assert counts[0] == 0
 
 
