@@ -23,9 +23,9 @@ from netbench.model.topology_specs import UutSpec
 TOPOLOGY_PREFIX = "topology."
 # Keys that only topologies have, and keys that only profiles have.
 _OF_TOPOLOGIES = frozenset({"hosts", "links", "uuts", "neighbours"})
-_OF_PROFILES = frozenset({"frame_sizes", "loads", "repetitions", "duration", "scenarios", "generator", "sink"})
+_OF_PROFILES = frozenset({"frame_sizes", "tool", "loads", "repetitions", "duration", "scenarios", "generator", "sink"})
 # Keys that may have just a kind, without options.
-_KIND_ALONE = ("generator", "schedule", "sink", "maxima", "channel")
+_KIND_ALONE = ("generator", "schedule", "sink", "maxima", "channel", "tool")
 
 
 def load_topology(path: Path, uut_kinds: Kinds, overrides: Sequence[str] = ()) -> Topology:
@@ -68,6 +68,9 @@ def load_profile(path: Path, kinds: Mapping[str, Kinds], overrides: Sequence[str
                     problems.note((key,), text)
             elif spec is not None:
                 problems.check_kind(key, spec.kind, spec.options, kinds[key], (key,))
+        for index, workload in enumerate(profile.tool):
+            where: KeyPath = ("tool", index) if isinstance(document.data["tool"], list) else ("tool",)
+            problems.check_kind("tool", workload.tool, dict(workload.options), kinds["tool"], where)
     problems.raise_if_any()
     assert profile is not None
     return profile

@@ -1,4 +1,4 @@
-"""Generators, sinks, UUTs and VMMs by name: all that are installed under netbench's entry points, built-in ones too."""
+"""Generators, sinks, tools, UUTs and VMMs by name: all under netbench's entry points, built-in ones too."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +16,7 @@ FIGURES = "netbench.figures"
 GENERATORS = "netbench.generators"
 SCHEDULES = "netbench.schedules"
 SINKS = "netbench.sinks"
+TOOLS = "netbench.tools"
 UUTS = "netbench.uuts"
 VMMS = "netbench.vmms"
 _WITHIN = {UUTS: (VMMS,)}  # a guest of any VMM can be a UUT, under the name of its VMM
@@ -24,6 +25,7 @@ _INHERITED = {
     GENERATORS: ("sends_mixes", "generators/base.py"),
     SCHEDULES: ("MaximaOptions", "plan/schedule.py"),
     SINKS: ("counts_mixes", "sinks/base.py"),
+    TOOLS: ("server_command", "tools/base.py"),
     UUTS: ("supports", "uut/base.py or vmm/base.py"),
     VMMS: ("supports", "vmm/base.py"),
 }
@@ -105,7 +107,7 @@ def _is_own(entry: EntryPoint) -> bool:
 
 def other_packages() -> frozenset[str]:
     """Return the top-level modules of all plug-ins that are not netbench's own."""
-    groups = (FIGURES, GENERATORS, SCHEDULES, SINKS, UUTS, VMMS)
+    groups = (FIGURES, GENERATORS, SCHEDULES, SINKS, TOOLS, UUTS, VMMS)
     entries = (entry for group in groups for entry in _read_once(entry_points, group, tuple(sys.path)))
     return frozenset(entry.module.partition(".")[0] for entry in entries) - {"netbench"}
 
@@ -132,5 +134,6 @@ def profile_kinds() -> dict[str, Models]:
         "generator": option_models(GENERATORS),
         "schedule": option_models(SCHEDULES),
         "sink": option_models(SINKS),
+        "tool": option_models(TOOLS),
         "maxima": Models({LOADS: NoOptions, **with_maxima}, schedules.broken),
     }

@@ -52,7 +52,7 @@ _Which = Callable[[str], str | None]  # finds a command, as shutil.which does
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class Command:
     """A command that netbench starts; `package` is its package in Debian.
 
     `version` is the option that prints its version; empty where the version does not matter for results.
@@ -112,7 +112,7 @@ class Facility:
         return self.remedy if isinstance(self.remedy, str) else self.remedy()
 
 
-Requirement = Tool | Feature | Facility
+Requirement = Command | Feature | Facility
 
 
 def require_on_host(host: Host, requirements: Iterable[Requirement]) -> None:
@@ -123,7 +123,7 @@ def require_on_host(host: Host, requirements: Iterable[Requirement]) -> None:
     packages: dict[str, tuple[str, ...]] = {}
     by_hand: dict[str, str] = {}
     for requirement in requirements:
-        if isinstance(requirement, Tool):
+        if isinstance(requirement, Command):
             packages[requirement.name] = (requirement.package,)
         elif isinstance(requirement, Facility):
             packages |= dict.fromkeys(requirement.signs, requirement.packages)

@@ -1,7 +1,7 @@
 """Values as users write them in topologies and profiles: times and amounts of memory, with their units."""
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar
@@ -48,7 +48,7 @@ def located_error(path: KeyPath, message: str, value: object = None, kind: str =
     return ValidationError.from_exception_data("value", [{"type": error, "loc": path, "input": value}])
 
 
-def listed(value: object) -> object:
+def listed(value: object) -> Sequence[Any]:
     """Return the value as a list: a single value means a list of it."""
     return value if isinstance(value, list | tuple) else [value]
 
@@ -145,7 +145,7 @@ LoadField = Annotated[
         {
             "type": "string",
             "examples": ["400Mbit/s", "148809fps", "50%", "50% of maximum", "max"],
-            "pattern": r"^\s*(max|[0-9.]+\s*([kKMGT]?bit/s|[kKM]?fps|%|% of (the )?maximum))\s*$",
+            "pattern": r"^\s*(max|[0-9.]+\s*([kKMGT]?bit/s|[kKM]?fps|[kKM]?/s|%|% of (the )?maximum))\s*$",
         }
     ),
 ]

@@ -15,6 +15,7 @@ from netbench.model.packet_fields import ExpectField, PacketsField, VaryField, p
 from netbench.model.packet_values import DescriptionError
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Off, Scenario, expanded
 from netbench.model.units import LoadKind
+from netbench.model.workload import Workload, WorkloadsField
 
 # Ethernet, IPv4, UDP and pktgen headers end at byte 58; one VLAN tag more makes 62.
 MIN_SNAP_LENGTH = 62
@@ -23,6 +24,8 @@ MAX_SECONDS = 86_400.0
 _LONGER_PART = 0.05
 _LONGER_S = 0.1
 _WARM_UP_PART = 0.25
+# Keys that flows have no use for.
+_OF_FRAMES = ("packet", "vary", "expect", "flows", "stop_when_saturated", "schedule", "maxima", "warm_up_trials")
 _NOISE_FLOOR_S = 1.2
 _MOST_WARM_UP_TRIALS = 100
 
@@ -132,10 +135,11 @@ class Profile(BaseModel):
     """Default: the name of the file."""
     description: str = ""
     """One line for `netbench list`."""
-    frame_sizes: Annotated[
-        tuple[FrameSizeField, ...], BeforeValidator(listed), AfterValidator(_distinct_sizes), Field(min_length=1)
-    ]
+    frame_sizes: Annotated[tuple[FrameSizeField, ...], BeforeValidator(listed), AfterValidator(_distinct_sizes)] = ()
     """Bytes with FCS: 64 to 1518, or up to 9234 if every link has an `mtu` for them; `imix`, `imix-v6`; frame mixes."""
+    tool: WorkloadsField = ()
+    """Tools that run flows to a server in each guest, instead of frames through it: a kind, `{kind: …}` with its
+    options, or a list of these. A list of values of an option makes one workload for each."""
     packet: PacketsField = (None,)
     """Headers of the frames: `Ether()/IPv6()/UDP()`, a shipped packet, a mapping of `headers` (or `trex`: its code),
     `name`, `vary` and `expect`, `plain`, or a list of these. Default: `plain`, which is Ethernet, IPv4 and UDP."""
@@ -205,6 +209,20 @@ class Profile(BaseModel):
         return by_name[name] if name in by_name else Scenario(name=name, activity=always[name])
 
     @model_validator(mode="after")
+    def _has_one_kind_of_traffic(self) -> "Profile":
+        if self.tool and self.frame_sizes:
+            raise KeyedError("tool", "a profile has either a tool, which runs flows, or frame_sizes; remove one")
+        if not (self.tool or self.frame_sizes):
+            raise KeyedError("frame_sizes", "is missing; for example `frame_sizes: [64, 512, 1500]`")
+        for key in _OF_FRAMES if self.tool else ():
+            if getattr(self, key) != type(self).model_fields[key].get_default(call_default_factory=True):
+                raise KeyedError(key, "is for frames, and this profile runs flows with a tool; remove it")
+        for load in self.loads:
+            if load.kind is LoadKind.OPERATION_RATE and not self.tool:
+                raise KeyedError("loads", f"{load} is a rate of a tool's requests; write {load.value:g}fps")
+        return self
+
+    @model_validator(mode="after")
     def _describes_packets(self) -> "Profile":
         try:
             described = self.packets
@@ -259,6 +277,11 @@ class Profile(BaseModel):
         return self
 
     @property
+    def kinds_of_traffic(self) -> tuple[FrameSize | Workload, ...]:
+        """All frames to measure with, or all workloads."""
+        return self.tool or self.all_frame_sizes
+
+    @property
     def described_packets(self) -> tuple[Packet | None, ...]:
         """The packets in their order, with all fields that vary; None is the plain one."""
         return with_siblings(self.packet, self.vary, self.expect)
@@ -289,7 +312,12 @@ class Profile(BaseModel):
 
     @property
     def noise_floor_s(self) -> float:
-        """The time for repeating the fixed trial that measures the noise floor, in seconds; 0: not measured."""
+        """The time for repeating the fixed trial that measures the noise floor, in seconds; 0: not measured.
+
+        Its trial sends frames: a profile of flows has none.
+        """
+        if self.tool:
+            return 0.0
         return _NOISE_FLOOR_S if self.noise_floor is None else self.noise_floor
 
     @property

@@ -22,6 +22,7 @@ from netbench.model.fields import FRAME_SIZE_SCHEMA, Name, NicName, listed, loca
 from netbench.model.frame_size import MIN_FRAME_SIZE, FrameSize, parse_frame_size
 from netbench.model.suggestions import choices, did_you_mean
 from netbench.model.units import Load, LoadKind, load_hint, percent_hint
+from netbench.model.workload import WORKLOAD_SCHEMA, Workload, workload_of
 
 VICTIM = "victim"  # the measured guest; all others are its neighbours
 DEDICATED = "dedicated"
@@ -86,7 +87,18 @@ class Network:
         return f"forwards {self.frame_size.long_as} frames at {self.rate}{of}"
 
 
-Activity = Off | Idle | Stress | Network
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """The guest serves a client beside the source of each of its streams, which requests `load`."""
+
+    workload: Workload
+    load: Load
+
+    def __str__(self) -> str:
+        return f"serves {self.workload} at {self.load}"
+
+
+Activity = Off | Idle | Stress | Network | Serve
 
 _NAMED: Mapping[str, Activity] = {
     "off": Off(),
@@ -118,9 +130,12 @@ def _activity(value: object) -> Activity:
             rate, size = value["network"], value.get("frame_size", MIN_FRAME_SIZE)
             # Parsed values are cached: results have the same few in every trial.
             return _same_network(rate, size) if isinstance(rate, str) and type(size) is int else _network(rate, size)
+        if set(value) == {"serve", "load"}:
+            return _serve(value["serve"], value["load"])
     raise ValueError(
-        f"a neighbour does one of {', '.join(_NAMED)}, {{stress: {{cpu: N, vm: N}}}}, or {{network: RATE}}, RATE being "
-        f"50% of the maximum measured in shared-idle, 20000fps, 10Mbit/s or max{did_you_mean(value, _NAMED)}"
+        f"a neighbour does one of {', '.join(_NAMED)}, {{stress: {{cpu: N, vm: N}}}}, {{serve: TOOL, load: LOAD}}, or "
+        "{network: RATE}, RATE being 50% of the maximum measured in shared-idle, 20000fps, 10Mbit/s or max"
+        f"{did_you_mean(value, _NAMED)}"
     )
 
 
@@ -133,6 +148,19 @@ def _stress(value: object) -> Stress:
     if not any(value.values()):
         raise KeyedError("stress", "no workers at all; write idle for that")
     return Stress(**value)
+
+
+def _serve(tool: object, load: object) -> Serve:
+    if not isinstance(load, str):
+        raise KeyedError("load", f"a load needs a unit; write for example 100/s, 10Mbit/s or max{load_hint(load)}")
+    try:
+        parsed = Load.parse(load)
+    except ValueError as error:
+        raise KeyedError("load", f"{error}") from error
+    try:
+        return Serve(workload_of(tool), parsed)
+    except ValueError as error:
+        raise KeyedError("serve", f"{error}") from error
 
 
 def _network(rate: object, frame_size: object) -> Network:
@@ -165,6 +193,8 @@ def written(activity: Activity) -> object:
             return {"stress": workers}
         case Network():
             return {"network": activity.rate, "frame_size": activity.frame_size.written}
+        case Serve():
+            return {"serve": activity.workload.written, "load": str(activity.load)}
     return str(activity)
 
 
@@ -184,6 +214,12 @@ _ACTIVITY_SCHEMA = {
             "additionalProperties": False,
             "properties": {"network": {"type": "string"}, "frame_size": FRAME_SIZE_SCHEMA},
         },
+        {
+            "type": "object",
+            "required": ["serve", "load"],
+            "additionalProperties": False,
+            "properties": {"serve": WORKLOAD_SCHEMA, "load": {"type": "string"}},
+        },
     ]
 }
 ActivityField = Annotated[
@@ -201,7 +237,7 @@ class Scenario(BaseModel):
     """Name in results."""
     activity: ActivityField = Idle()
     """Activity of all neighbours: off, idle, cpu-light, cpu-heavy, {stress: {cpu: 2, vm: 1}}, {network: 50%,
-    frame_size: 64}."""
+    frame_size: 64}, {serve: http, load: 100/s}."""
     neighbours: dict[NicName, ActivityField] = {}
     """Deviating activities, by neighbour."""
     streams: Annotated[tuple[Annotated[int, Field(strict=True, ge=1, le=1000)], ...], BeforeValidator(listed)] = ()

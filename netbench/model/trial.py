@@ -10,13 +10,15 @@ from pydantic import AfterValidator
 
 from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.fields import LoadField, alike
+from netbench.model.flow_result import FlowResult
 from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause
-from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
+from netbench.model.scenario import VICTIM, ActivityField, Network, Serve, Stress
 from netbench.model.stored_counts import CountsField
 from netbench.model.tester import Disturbance, StreamEnds
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
+from netbench.model.workload import Workload
 
 _FINDS_MAXIMUM = "/maximum"  # the suffix of the keys of trials that find a maximum
 
@@ -36,7 +38,8 @@ class GuestTask:
     """The task of one guest in a trial.
 
     `traffic` is sent through it by the sources of its `streams`, each for `duration_s` seconds, of which the first
-    `warm_up_s` are not measured. It is None if the guest forwards nothing, and, for a neighbour, while the maximum that
+    `warm_up_s` are not measured. A guest that serves has clients there instead. `traffic` is None if the guest forwards
+    nothing, and, for a neighbour, while the maximum that
     its load is a share of is unknown. With `first_fps` the sources send at that rate for `first_s` seconds, and the
     rest of all frames after that: the load is the mean. `share_of_less` is the reason if its share is one of a lower
     bound of the maximum; mostly empty. `is_less_than_share`: the load is below the share, because the sources sustain
@@ -58,6 +61,11 @@ class GuestTask:
     def load(self) -> Stress | None:
         """The load that it computes in addition to forwarding."""
         return self.activity if isinstance(self.activity, Stress) else None
+
+    @property
+    def serves(self) -> Serve | None:
+        """Its activity, if it serves clients instead of forwarding frames."""
+        return self.activity if isinstance(self.activity, Serve) else None
 
     @property
     def unknown_share(self) -> Network | None:
@@ -135,8 +143,18 @@ class TrialSpec:
     @property
     def frames(self) -> TrialFrames:
         """The frames of the victim's sources."""
-        assert self.victim.traffic is not None, "the victim forwards in every trial"
+        assert self.victim.traffic is not None, "a victim that does not serve forwards"
         return self.victim.traffic
+
+    @property
+    def serves(self) -> Serve | None:
+        """The victim's activity, if it serves clients instead of forwarding frames."""
+        return self.victim.serves
+
+    @property
+    def kind_of_traffic(self) -> FrameSize | Workload:
+        """The size of the victim's frames, or its workload: trials of one kind of traffic are compared."""
+        return self.serves.workload if self.serves else self.frame_size
 
     @property
     def frame_size(self) -> FrameSize:
@@ -145,8 +163,8 @@ class TrialSpec:
 
     @property
     def load(self) -> Load:
-        """The intended load of each of the victim's sources."""
-        return self.frames.load
+        """The intended load of each of the victim's sources or clients."""
+        return self.serves.load if self.serves else self.frames.load
 
     @property
     def duration_s(self) -> float:
@@ -158,7 +176,8 @@ class TrialSpec:
         """Its identity within its campaign, independent of the order."""
         streams = "+".join(self.streams)
         what_for = _FINDS_MAXIMUM if self.finds_maximum else ""
-        return f"{self.uut}/{self.scenario}/{streams}/{self.frame_size}/{self.load}/{self.repetition}{what_for}"
+        traffic = self.kind_of_traffic
+        return f"{self.uut}/{self.scenario}/{streams}/{traffic}/{self.load}/{self.repetition}{what_for}"
 
     @property
     def unknown_sizes(self) -> frozenset[FrameSize]:
@@ -179,7 +198,7 @@ class TrialSpec:
 
     def with_maxima(self, maxima: Mapping[FrameSize, LoadReference]) -> "TrialSpec":
         """Return the trial with all loads that are a share of a maximum in frames/s; `maxima` are by frame size."""
-        return replace(self, guests=tuple(_resolved(guest, maxima, self.frames) for guest in self.guests))
+        return replace(self, guests=tuple(_resolved(guest, maxima, self.victim.traffic) for guest in self.guests))
 
 
 def key_finds_maximum(key: str) -> bool:
@@ -192,13 +211,14 @@ class GuestResult:
     """One guest over one trial: the counts of its streams, in the order of its task, and its CPU time.
 
     `cpu_s` is in seconds by consumer, as in Reading, plus `load`: the CPU time of the processes of its load, as counted
-    by its own kernel.
+    by its own kernel. A guest that serves has `flows` instead of the counts of streams.
     """
 
     name: str
     streams: tuple[CountsField, ...] = ()
     counters: tuple[PointCount, ...] = ()  # those that do not separate streams
     cpu_s: dict[str, float] = field(default_factory=dict)
+    flows: tuple[FlowResult, ...] = ()
 
     @property
     def without_counters(self) -> "GuestResult":
@@ -282,11 +302,11 @@ class TrialResult:
         return self.guests[1:]
 
 
-def _resolved(guest: GuestTask, maxima: Mapping[FrameSize, LoadReference], of_victim: TrialFrames) -> GuestTask:
+def _resolved(guest: GuestTask, maxima: Mapping[FrameSize, LoadReference], of_victim: TrialFrames | None) -> GuestTask:
     activity = guest.unknown_share
     if activity is None or activity.share is None or activity.frame_size not in maxima:
         return guest
     maximum = maxima[activity.frame_size]
     load = Load.of_fps(maximum.fps * activity.share / 100)
-    traffic = replace(of_victim, size=activity.frame_size, load=load)
+    traffic = replace(of_victim or TrialFrames(activity.frame_size, load), size=activity.frame_size, load=load)
     return replace(guest, traffic=traffic, share_of_less=maximum.limited_by.stored)

@@ -20,6 +20,7 @@ _SI = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _NUMBER = r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*"
 _BIT_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKMGT]?)bit/s")
 _FRAME_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKM]?)fps")
+_OPERATION_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKM]?)/s")
 _SHARE = re.compile(_NUMBER + r"%")
 _OF_MAXIMUM = re.compile(_NUMBER + r"% of (?:the )?maximum")
 _MOST_OF_MAXIMUM = 1000
@@ -95,6 +96,7 @@ class LoadKind(Enum):
 
     L1_BIT_RATE = "bit/s"
     FRAME_RATE = "fps"
+    OPERATION_RATE = "/s"
     SHARE = "%"
     OF_MAXIMUM = "% of maximum"
     MAX = "max"
@@ -102,10 +104,11 @@ class LoadKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The intended load of one source.
+    """The intended load of one source, or of one client.
 
-    `value` is bit/s (L1), frames per second, or percent of line rate or of the UUT's maximum; 0 and unused for `max`,
-    which sends as fast as the generator can. `found_fps` is the percentage of a maximum in frames per second; None
+    `value` is bit/s (L1; of a client: payload), frames per second, operations per second (requests, messages or
+    connections of a client), or percent of line rate or of the UUT's maximum; 0 and unused for `max`, which is as fast
+    as the generator or client can. `found_fps` is the percentage of a maximum in frames per second; None
     while that maximum is unknown.
     """
 
@@ -115,7 +118,7 @@ class Load:
 
     @staticmethod
     def parse(text: str) -> "Load":
-        """Parse `400Mbit/s` (L1), `148809fps`, `50%` of line rate, `50% of maximum`, or `max`; ValueError otherwise."""
+        """Parse a load as profiles have it: `400Mbit/s`, `148809fps`, `100/s`, `50%`, `50% of maximum`, or `max`."""
         return _parsed_load(text.strip())
 
     @classmethod
@@ -134,12 +137,14 @@ class Load:
         return replace(self, found_fps=None)
 
     def fps(self, frame_size: FrameSize, link_bps: float) -> float | None:
-        """Return the frames/s at a frame size on a link of `link_bps`; None for `max`, and if unknown."""
+        """Return the frames/s at a frame size on a link of `link_bps`; None for `max`, operations, and if unknown."""
         match self.kind:
             case LoadKind.L1_BIT_RATE:
                 return self.value / l1_bits(frame_size.mean_bytes)
             case LoadKind.FRAME_RATE:
                 return self.value
+            case LoadKind.OPERATION_RATE:
+                return None
             case LoadKind.SHARE:
                 return line_rate_fps(link_bps, frame_size.mean_bytes) * self.value / 100
             case LoadKind.OF_MAXIMUM:
@@ -153,6 +158,8 @@ class Load:
                 return format_bit_rate(self.value)
             case LoadKind.FRAME_RATE:
                 return f"{plain(Decimal(repr(self.value)))}fps"
+            case LoadKind.OPERATION_RATE:
+                return f"{plain(Decimal(repr(self.value)))}/s"
             case LoadKind.SHARE:
                 return f"{plain(Decimal(repr(self.value)))}%"
             case LoadKind.OF_MAXIMUM:
@@ -168,6 +175,7 @@ def _parsed_load(text: str) -> Load:
     for kind, pattern in (
         (LoadKind.L1_BIT_RATE, _BIT_RATE),
         (LoadKind.FRAME_RATE, _FRAME_RATE),
+        (LoadKind.OPERATION_RATE, _OPERATION_RATE),
         (LoadKind.SHARE, _SHARE),
         (LoadKind.OF_MAXIMUM, _OF_MAXIMUM),
     ):

@@ -52,6 +52,8 @@ class ReasonKind(Enum):
     NOT_DRAINED = "not-drained"
     TESTER_LIMITED = "tester-limited"
     TESTER_DISTURBED = "tester-disturbed"
+    TOOL_FAILED = "tool-failed"
+    TOOL_DISAGREES = "tool-disagrees"
 
     @property
     def verdict(self) -> Verdict:
@@ -77,6 +79,7 @@ _ONLY_SUSPICIOUS = frozenset(
         ReasonKind.UNEXPLAINED_FRAMES,
         ReasonKind.NOT_DRAINED,
         ReasonKind.TESTER_LIMITED,
+        ReasonKind.TOOL_DISAGREES,
     }
 )
 

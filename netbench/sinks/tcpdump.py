@@ -16,7 +16,7 @@ from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.remote_code import has_netbench, scratch_of
 from netbench.hosts.trusted_code import module_command
-from netbench.linux.requirements import Tool
+from netbench.linux.requirements import Command
 from netbench.model.received import Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
@@ -59,7 +59,7 @@ class Tcpdump(SinkKind):
     counts_packets: ClassVar[bool] = True
     program = _NAME
     auto_sink = SinkPreference(rank=2, trusted_fps=300_000)  # half of its rate on two CPUs that ran all else as well
-    may_need = (Tool(_NAME, _NAME, "capturing at the sinks", version="--version"),)
+    may_need = (Command(_NAME, _NAME, "capturing at the sinks", version="--version"),)
 
     def sink(self) -> "TcpdumpSink":
         return TcpdumpSink()

@@ -27,7 +27,7 @@ from pyroute2.ethtool.ioctl import IoctlEthtool, NoSuchDevice, NotSupportedError
 from netbench.errors import NetbenchError
 from netbench.linux.cgroups import cpu_limit
 from netbench.linux.proc import driver_of, parse_cpu_list, parse_cpu_ticks, speed_mbps_of
-from netbench.linux.requirements import Tool
+from netbench.linux.requirements import Command
 from netbench.linux.safety.ports import KernelLink, read_links
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.testbed.requirements import all_of
@@ -303,13 +303,13 @@ def _offloads(nic: str) -> list[str] | None:
 
 def _tool_versions(which: Which) -> dict[str, str | None]:
     """Return the version line of each tool; all are started at once, because some are slow."""
-    tools = [tool for tool in all_of(Tool) if tool.version]
+    tools = [tool for tool in all_of(Command) if tool.version]
     with ThreadPoolExecutor() as pool:
         lines = pool.map(partial(_version_line, which), tools)
         return dict(zip((tool.name for tool in tools), lines, strict=True))
 
 
-def _version_line(which: Which, tool: Tool) -> str | None:
+def _version_line(which: Which, tool: Command) -> str | None:
     path = which(tool.name)
     return _first_line(path, tool.version, Path(path).stat().st_ctime_ns) if path else None
 

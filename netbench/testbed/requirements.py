@@ -15,7 +15,7 @@ from netbench.errors import MissingError
 from netbench.hosts.local import LocalHost, require_tool
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.linux.cgroups import find_controller
-from netbench.linux.requirements import IN_NETNS, ON_VETH, Facility, Feature, Probes, Requirement, Tool
+from netbench.linux.requirements import IN_NETNS, ON_VETH, Command, Facility, Feature, Probes, Requirement
 
 N = TypeVar("N", bound=Requirement)
 
@@ -23,19 +23,19 @@ _IMAGE, _PORT, _VARIABLE = "image:", "port:", "variable:"
 
 # Tools that are not optional are needed wherever frames are sent or forwarded on this machine.
 TOOLS = (
-    Tool("ip", "iproute2", "running commands inside network namespaces", version="-V"),
-    Tool("ethtool", "ethtool", "switching the offloads of NICs off", version="--version"),
-    Tool("taskset", "util-linux", "pinning processes to CPUs"),
-    Tool("setpriv", "util-linux", "child processes that end with netbench"),
-    Tool("ssh", "openssh-client", "hosts of kind ssh", optional=True, version="-V"),
-    Tool("sshd", "openssh-server", "SSH servers emulated by netbench", optional=True),
-    Tool("ssh-keygen", "openssh-client", "SSH servers emulated by netbench", optional=True),
-    Tool("unshare", "util-linux", "SSH servers emulated by netbench", optional=True),
-    Tool("mmdebstrap", "mmdebstrap", "building guest images", optional=True),
-    Tool("depmod", "kmod", "building guest images", optional=True),
-    Tool("xz", "xz-utils", "building guest images", optional=True),
-    Tool("cpio", "cpio", "building guest images, containers whose root is one", optional=True),
-    Tool("stress-ng", "stress-ng", "loads of neighbours that are no guests", optional=True),
+    Command("ip", "iproute2", "running commands inside network namespaces", version="-V"),
+    Command("ethtool", "ethtool", "switching the offloads of NICs off", version="--version"),
+    Command("taskset", "util-linux", "pinning processes to CPUs"),
+    Command("setpriv", "util-linux", "child processes that end with netbench"),
+    Command("ssh", "openssh-client", "hosts of kind ssh", optional=True, version="-V"),
+    Command("sshd", "openssh-server", "SSH servers emulated by netbench", optional=True),
+    Command("ssh-keygen", "openssh-client", "SSH servers emulated by netbench", optional=True),
+    Command("unshare", "util-linux", "SSH servers emulated by netbench", optional=True),
+    Command("mmdebstrap", "mmdebstrap", "building guest images", optional=True),
+    Command("depmod", "kmod", "building guest images", optional=True),
+    Command("xz", "xz-utils", "building guest images", optional=True),
+    Command("cpio", "cpio", "building guest images, containers whose root is one", optional=True),
+    Command("stress-ng", "stress-ng", "loads of neighbours that are no guests", optional=True),
 )
 FEATURES = (
     Feature("netns", "testbeds of network namespaces", ("root",), "CONFIG_NET_NS", "", Probes.netns),
@@ -118,19 +118,19 @@ def _variable_facility(name: str) -> Facility:
     return Facility(f"{_VARIABLE}{name}", what, f"export {name}=…", look, refusal)
 
 
-def tools(needs: Iterable[str]) -> list[Tool]:
+def tools(needs: Iterable[str]) -> list[Command]:
     """Return the commands among the needs; the package of an undeclared command is guessed to have its name."""
     wanted = set(needs)
     others = {need for need in wanted - known_needs() if not need.startswith((_IMAGE, _PORT, _VARIABLE))}
     return [
-        *(tool for tool in all_of(Tool) if tool.name in wanted),
-        *(Tool(name, name, "the topology, which asks for it", optional=True) for name in sorted(others)),
+        *(tool for tool in all_of(Command) if tool.name in wanted),
+        *(Command(name, name, "the topology, which asks for it", optional=True) for name in sorted(others)),
     ]
 
 
 def known_needs() -> frozenset[str]:
     """Return root, and the commands, features and facilities that are listed here or declared."""
-    kinds: tuple[type[Requirement], ...] = (Tool, Feature, Facility)
+    kinds: tuple[type[Requirement], ...] = (Command, Feature, Facility)
     return frozenset({"root", *(need.name for kind in kinds for need in all_of(kind))})
 
 
@@ -167,5 +167,5 @@ def require(needs: Iterable[str]) -> None:
 
 if __name__ == "__main__":
     # For the Makefile: COMMAND:PACKAGE of the tools that every campaign needs (run), or only some need (guest).
-    wanted = [tool for tool in all_of(Tool) if tool.optional == (sys.argv[1] == "guest")]
+    wanted = [tool for tool in all_of(Command) if tool.optional == (sys.argv[1] == "guest")]
     sys.stdout.write(" ".join(f"{tool.name}:{tool.package}" for tool in wanted))

@@ -22,7 +22,7 @@ from netbench.hosts.host_wrappers import ConfinedHost, outside
 from netbench.hosts.pipes import Tail, end
 from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.proc import parse_process
-from netbench.linux.requirements import IN_NETNS, Feature, Probes, Requirement, Tool, require_on_host
+from netbench.linux.requirements import IN_NETNS, Command, Feature, Probes, Requirement, require_on_host
 from netbench.model.packet import FieldRef, LayersChange, Packet
 from netbench.model.packet_options import HeaderOptions, PacketOptions
 from netbench.model.paths import StreamPath, each_nic_once, inside_nics
@@ -93,7 +93,7 @@ class Ovs(UnitUnderTest):
     Options: ClassVar[type[BaseModel]] = OvsOptions
     supports = Supports(pinning=("its processes",), shares=("weight", "limit"), counters=("NICs", "its ports"))
     may_need: ClassVar[tuple[Requirement, ...]] = (
-        *(Tool(name, package, "UUTs of kind ovs", optional=True) for name, package in _PACKAGES.items()),
+        *(Command(name, package, "UUTs of kind ovs", optional=True) for name, package in _PACKAGES.items()),
         Feature(
             "openvswitch",
             "UUTs of kind ovs with `datapath: system`",

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import AddDelay, AddTable
-from netbench.linux.requirements import IN_A_VM, IN_NETNS, ON_VETH, Feature, Probes, Tool
+from netbench.linux.requirements import IN_A_VM, IN_NETNS, ON_VETH, Command, Feature, Probes
 from netbench.model.fields import Seconds
 from netbench.model.paths import PREFIX, StreamPath, inside_nics
 from netbench.model.points import CounterReading, PointKind
@@ -150,7 +150,7 @@ class Reference(Raw):
     Options: ClassVar[type[BaseModel]] = ReferenceOptions
     supports = Supports(counters=("NICs", "its own rules"))
     may_need = (
-        Tool("nft", "nftables", "reference UUTs, whose drops are known", version="--version"),
+        Command("nft", "nftables", "reference UUTs, whose drops are known", version="--version"),
         Feature("nftables", "reference UUTs", _WITH_NFT, "CONFIG_NF_TABLES_BRIDGE", "nf_tables", Probes.nftables),
         Feature(
             "numgen",

@@ -15,7 +15,7 @@ from netbench.images.initramfs import archive
 from netbench.images.library import SHELF, Image
 from netbench.images.on_host import root_on
 from netbench.linux.proc import is_there, memory_of, processes_of
-from netbench.linux.requirements import Facility, Tool, require_on_host
+from netbench.linux.requirements import Command, Facility, require_on_host
 from netbench.model.stream_paths import stream_paths
 from netbench.vmm import boot_disc
 from netbench.vmm.container.container import Container, ContainerOptions
@@ -132,9 +132,9 @@ def test_processes_are_those_of_that_machine(far, tmp_path):
 
 
 def test_what_that_machine_has_not_is_reported_with_the_package(far):
-    there = Tool("sh", "dash", "tests")
+    there = Command("sh", "dash", "tests")
     require_on_host(far, [there])
-    lacking = [there, Tool("no-such-lxc", "lxc", "tests"), Tool("no-such-crun", "crun", "tests")]
+    lacking = [there, Command("no-such-lxc", "lxc", "tests"), Command("no-such-crun", "crun", "tests")]
     with pytest.raises(MissingError, match="^host far has no no-such-lxc, no-such-crun: install lxc, crun there"):
         require_on_host(far, lacking)
     signs = ("sh", "/usr/bin/no-such* /bin/s?")  # one of two patterns is enough

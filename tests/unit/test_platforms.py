@@ -9,7 +9,7 @@ from netbench.config.plugins import UUTS, plugins
 from netbench.errors import MissingError
 from netbench.hosts.local import LocalHost
 from netbench.images.library import Image
-from netbench.linux.requirements import Facility, Tool
+from netbench.linux.requirements import Command, Facility
 from netbench.model.virtualisation import Virtualisation
 from netbench.testbed.doctor import diagnosis
 from netbench.testbed.doctor import platforms as platforms_module
@@ -29,7 +29,7 @@ class Boxes(Vmm):
     """Guests of a VMM from an external package."""
 
     kinds = (Virtualisation.PARA,)
-    may_need = (Tool("boxctl", "box-tools", "boxes", optional=True),)
+    may_need = (Command("boxctl", "box-tools", "boxes", optional=True),)
 
     def needs(self):
         return frozenset({"boxctl"})

@@ -8,7 +8,7 @@ import pytest
 
 from netbench.errors import MissingError
 from netbench.images.library import Image
-from netbench.linux.requirements import Tool
+from netbench.linux.requirements import Command
 from netbench.testbed import requirements
 from netbench.testbed.requirements import all_of, require
 from netbench.vmm.qemu import acceleration, qemu
@@ -63,5 +63,5 @@ def test_the_makefile_is_reported_what_to_install(whose, some):
     argv = [sys.executable, "-m", "netbench.testbed.requirements", whose]
     output = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
     assert some in output
-    names = {tool.name for tool in all_of(Tool) if tool.optional == (whose == "guest")}
+    names = {tool.name for tool in all_of(Command) if tool.optional == (whose == "guest")}
     assert {pair.partition(":")[0] for pair in output} == names

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from netbench.errors import ExitCode, Fault, MissingError, NetbenchError
 from netbench.images.library import DEFAULT_IMAGE
-from netbench.linux.requirements import Facility, Feature, ProbeError, Probes, Tool, attempt, is_loadable
+from netbench.linux.requirements import Command, Facility, Feature, ProbeError, Probes, attempt, is_loadable
 from netbench.testbed.doctor.host_checks import (
     HostCheck,
     Status,
@@ -78,7 +78,7 @@ def _check_needs(needs: frozenset[str] | None, which: Which, euid: int, *, quick
     """Check these needs and their prerequisites (None: all needs). If `quick`, no guest is started for a check."""
     wanted = None if needs is None else with_prerequisites(needs)
     checks = [check_root(euid, which)]
-    for tool in all_of(Tool) if wanted is None else tools(wanted):
+    for tool in all_of(Command) if wanted is None else tools(wanted):
         checks.append(check_tool(tool, which, euid, needed=wanted is not None or not tool.optional))
     features = [feature for feature in all_of(Feature) if wanted is None or feature.name in wanted]
     checks += _check_kernel(features, {check.name: check for check in checks}, needs or frozenset(), which)

@@ -18,7 +18,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from netbench.config.plugins import FIGURES, GENERATORS, SCHEDULES, SINKS, UUTS, installed
 from netbench.errors import NetbenchError
 from netbench.linux.cgroups import cpu_limit
-from netbench.linux.requirements import Tool
+from netbench.linux.requirements import Command
 from netbench.linux.safety.ports import CandidatePort, read_ports, refuse_unsafe_port
 from netbench.testbed.environment import os_release, package_version
 
@@ -73,7 +73,7 @@ def check_root(euid: int, which: Which) -> HostCheck:
     return HostCheck("root", Status.MISSING, f"running as user {euid}", f"sudo {command} doctor", needed_for)
 
 
-def check_tool(tool: Tool, which: Which, euid: int, *, needed: bool = True) -> HostCheck:
+def check_tool(tool: Command, which: Which, euid: int, *, needed: bool = True) -> HostCheck:
     """Check whether netbench, started by `euid` or as root, finds the tool."""
     if path := which(tool.name):
         return HostCheck(tool.name, Status.OK, path, "", tool.needed_for)

@@ -13,7 +13,7 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.pipes import end
 from netbench.hosts.remote_code import PYTHON
 from netbench.hosts.ssh import explained, ssh_command
-from netbench.linux.requirements import Facility, Requirement, Tool
+from netbench.linux.requirements import Command, Facility, Requirement
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed.doctor.host_checks import HostCheck, Status, install_command, unattended_install
@@ -25,16 +25,16 @@ from netbench.uut.base import Assignment
 _LOOK_S = 30.0
 _OUTPUT_S = 1.0  # until the pipes of ssh close after its end
 _INSTALL_S = 600.0
-_NUMPY = Tool("python3-numpy", "python3-numpy", "sending frames, and counting captures where they are made")
+_NUMPY = Command("python3-numpy", "python3-numpy", "sending frames, and counting captures where they are made")
 _EVERYWHERE = (
-    Tool("ip", "iproute2", "namespaces, links and addresses there"),
-    Tool("ethtool", "ethtool", "switching the offloads of NICs off"),
-    Tool("taskset", "util-linux", "pinning processes to CPUs"),
-    Tool("setpriv", "util-linux", "processes that end with netbench's own there"),
+    Command("ip", "iproute2", "namespaces, links and addresses there"),
+    Command("ethtool", "ethtool", "switching the offloads of NICs off"),
+    Command("taskset", "util-linux", "pinning processes to CPUs"),
+    Command("setpriv", "util-linux", "processes that end with netbench's own there"),
 )
 _OF_THE_SYSTEM = ("/usr/bin/python3", "/bin/python3")  # interpreters that use the distribution's Python packages
-_PYTHON = Tool("python3", "python3", "netbench's own code, which is brought there")
-_TCPDUMP = Tool("tcpdump", "tcpdump", "capturing at the sinks")
+_PYTHON = Command("python3", "python3", "netbench's own code, which is brought there")
+_TCPDUMP = Command("tcpdump", "tcpdump", "capturing at the sinks")
 # Prints each result as a line NAME=VALUE; its arguments are the commands and files to check.
 _SCRIPT = """
 printf 'system=%s\\n' "$(. /etc/os-release 2>/dev/null; echo $ID $ID_LIKE)"
@@ -90,7 +90,7 @@ def _sinks(topology: Topology) -> set[str | None]:
     return {topology.machine(stream.sink.partition("/")[0]) for stream in topology.streams}
 
 
-def needed_there(topology: Topology, host: str) -> list[Tool]:
+def needed_there(topology: Topology, host: str) -> list[Command]:
     """Return the tools that an SSH host needs for its part in a topology."""
     wanted = [_PYTHON, *_EVERYWHERE]
     if handles_frames(topology, host):
@@ -130,7 +130,7 @@ def checks_of_hosts(topology: Topology, here: Host, passwords: Passwords) -> lis
     All connections share one time limit. The output of a host fits into a pipe.
     """
     specs = {name: spec for name, spec in topology.ssh_hosts.items() if not spec.is_emulated}
-    looks: dict[str, tuple[list[Tool], list[Facility], Process]] = {}
+    looks: dict[str, tuple[list[Command], list[Facility], Process]] = {}
     without_password: dict[str, str] = {}
     for name, spec in specs.items():
         wanted, beyond = needed_there(topology, name), facilities_there(topology, name)
@@ -164,7 +164,7 @@ def _not_reached(name: str, spec: SshSpec, why: str) -> HostChecks:
 
 
 def _checks_of(
-    name: str, spec: SshSpec, wanted: Sequence[Tool], beyond: Sequence[Facility], process: Process
+    name: str, spec: SshSpec, wanted: Sequence[Command], beyond: Sequence[Facility], process: Process
 ) -> HostChecks:
     """Return the checks of a host by the output of the remote script."""
     stdout, why = _output(process)
@@ -217,7 +217,7 @@ def _output(process: Process) -> tuple[str, str]:
     return stdout, (explained(stderr) or f"ssh ended with exit code {process.returncode}") if process.returncode else ""
 
 
-def _found(tool: Tool, answers: Mapping[str, str]) -> str:
+def _found(tool: Command, answers: Mapping[str, str]) -> str:
     if tool.name == _PYTHON.name:
         return answers.get("python", "").replace(" ", ".")
     return answers.get("numpy", "") if tool.name == _NUMPY.name else answers.get(f"sign:{tool.name}", "")
@@ -231,7 +231,7 @@ def _pip_command(answers: Mapping[str, str]) -> str:
     return f"{shlex.quote(interpreter)} -m pip install numpy"
 
 
-def _is_there(tool: Tool, answers: Mapping[str, str]) -> bool:
+def _is_there(tool: Command, answers: Mapping[str, str]) -> bool:
     if tool.name == _PYTHON.name:
         return tuple(map(int, answers.get("python", "").split())) >= PYTHON
     return bool(_found(tool, answers))

@@ -19,7 +19,7 @@ from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import root_on, roots
 from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
 from netbench.linux.proc import is_there, memory_of, processes_of
-from netbench.linux.requirements import Facility, Tool, require_on_host
+from netbench.linux.requirements import Command, Facility, require_on_host
 from netbench.model.fields import Memory
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
@@ -132,9 +132,9 @@ class Container(Vmm):
     options: ContainerOptions
     Options: ClassVar[type[GuestOptions]] = ContainerOptions
     may_need = (
-        Tool("lxc-start", "lxc", "containers", optional=True, version="--version"),
-        Tool("podman", "podman", "containers with `runtime: podman`", optional=True, version="--version"),
-        Tool("crun", "crun", "containers with `runtime: podman`", optional=True),
+        Command("lxc-start", "lxc", "containers", optional=True, version="--version"),
+        Command("podman", "podman", "containers with `runtime: podman`", optional=True, version="--version"),
+        Command("crun", "crun", "containers with `runtime: podman`", optional=True),
         Facility(
             "libvirt-lxc",
             "containers with `runtime: libvirt`",
@@ -144,7 +144,7 @@ class Container(Vmm):
             packages=PACKAGES,
         ),
         BINDINGS,
-        Tool("nsenter", "util-linux", "commands inside containers", optional=True),
+        Command("nsenter", "util-linux", "commands inside containers", optional=True),
         MEMORY_GROUPS,
     )
     kinds = (Virtualisation.OS_LEVEL,)

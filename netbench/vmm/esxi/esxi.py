@@ -16,7 +16,7 @@ from netbench.hosts.base import Host
 from netbench.hosts.clock import wait_until
 from netbench.hosts.ssh import SSH_PORT, SshGuest
 from netbench.linux.changes import AddRunDirectory, Change
-from netbench.linux.requirements import Facility, Tool
+from netbench.linux.requirements import Command, Facility
 from netbench.model.documents import plain_text
 from netbench.model.paths import PREFIX, StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
@@ -61,7 +61,7 @@ class Esxi(Vmm):
     pace: ClassVar[DurationEstimate] = DurationEstimate(bring_up_s=60.0, trial_s=1.0)  # a guess
     may_need = (
         Facility("pyvmomi", "guests of VMware ESXi: the bindings of its API", REMEDY, find_bindings),
-        Tool("ssh", "openssh-client", "guests that are reached over SSH", optional=True),
+        Command("ssh", "openssh-client", "guests that are reached over SSH", optional=True),
     )
 
     def check(self, paths: Sequence[StreamPath]) -> None:

@@ -15,7 +15,7 @@ from netbench.hosts.guest_agent.channel import AgentChannel
 from netbench.hosts.guest_agent.host import AgentHost
 from netbench.hosts.host_wrappers import outside
 from netbench.linux.changes import AddRunDirectory, Change
-from netbench.linux.requirements import Facility, Tool
+from netbench.linux.requirements import Command, Facility
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
 from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.libvirt.api import BINDINGS, AddLibvirtDomain
@@ -164,7 +164,7 @@ class Libvirt(Qemu):
     def _emulator(self, host: Host) -> str:
         """Return the path of QEMU on a host; MissingError without QEMU, or without the libvirtd to be started."""
         found = {Path(path).name: path for path in host.run(["sh", "-c", _LOOK, qemu_program()]).stdout.split()}
-        packages = {need.name: need.package for need in self.may_need if isinstance(need, Tool)}
+        packages = {need.name: need.package for need in self.may_need if isinstance(need, Command)}
         wanted = {qemu_program(): packages[qemu_program()]}
         wanted |= {} if self.options.uri else {"libvirtd": " ".join(_PACKAGES)}
         if lacking := [name for name in wanted if name not in found]:

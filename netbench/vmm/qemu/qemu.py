@@ -16,7 +16,16 @@ from netbench.hosts.ssh import SshGuest, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
-from netbench.linux.requirements import IN_NETNS, ON_VETH, Facility, Feature, Probes, Requirement, Tool, require_on_host
+from netbench.linux.requirements import (
+    IN_NETNS,
+    ON_VETH,
+    Command,
+    Facility,
+    Feature,
+    Probes,
+    Requirement,
+    require_on_host,
+)
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
 from netbench.vmm.attachment import Attachment, macvtap, tap
@@ -78,8 +87,8 @@ class Qemu(Vmm):
             Probes.macvtap,
             optional=True,
         ),
-        Tool(qemu_program(), _PACKAGES.get(qemu_program(), "qemu-system"), "guests", optional=True),
-        Tool("ssh", "openssh-client", "guests whose disk image is reached over SSH", optional=True),
+        Command(qemu_program(), _PACKAGES.get(qemu_program(), "qemu-system"), "guests", optional=True),
+        Command("ssh", "openssh-client", "guests whose disk image is reached over SSH", optional=True),
         Facility(
             "kvm",
             "guests whose CPU is not emulated",

@@ -22,7 +22,7 @@ from netbench.hosts.trusted_code import search_path
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import require_in_vm
 from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp
-from netbench.linux.requirements import Facility, Tool
+from netbench.linux.requirements import Command, Facility
 from netbench.model.fields import Memory, Vcpus
 from netbench.model.virtualisation import DurationEstimate, NicKind, Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac
@@ -253,8 +253,8 @@ class VirtualBox(Vmm):
             find_virtualbox,
             signs=(*_PROGRAMS, str(_DEVICE), *(f"/sys/module/{name}" for name in _MODULES)),
         ),
-        Tool("unshare", "util-linux", "guests of VirtualBox", optional=True),
-        Tool("xorriso", "xorriso", "the CDs that guests of VirtualBox boot from", optional=True),
+        Command("unshare", "util-linux", "guests of VirtualBox", optional=True),
+        Command("xorriso", "xorriso", "the CDs that guests of VirtualBox boot from", optional=True),
         Facility(
             "isolinux",
             "the CDs that guests of VirtualBox boot from",

@@ -1,0 +1,72 @@
+"""The result of the flows between one client and its server in a trial, as the tool reported it."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Times of one kind in ns, by steps of a logarithmic scale that are accurate to 0.05 % (capture/distribution.py).
+
+    `kind` is `response` (from the intended start), `service` (from the actual start), `rtt` (request to reply) or
+    `connect` (time to connect). `steps` has the middle of each step and the number of times in it, ascending.
+    `total_ns` is their sum; all else follows from these.
+    """
+
+    kind: str
+    steps: tuple[tuple[int, int], ...]
+    total_ns: int
+    smallest_ns: int
+    largest_ns: int
+
+    @property
+    def count(self) -> int:
+        """The number of times."""
+        return sum(number for _, number in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowResult:
+    """The figures of a tool about one stream's flows, over `duration_s` seconds; None where the tool has no figure.
+
+    Bytes are payload that arrived: `to_server_bytes` from the client, `to_client_bytes` from the server. Operations are
+    requests, messages, connections or datagrams: `intended` are those that the load requires, `started` those sent,
+    `completed` those that succeeded; `errors` are the others by kind. `run_to_server_bytes` and `run_to_client_bytes`
+    are the payload of the whole run, with the warm-up, which the wire shows too. `retransmissions` are TCP segments
+    that the sender's kernel sent again. `lost_datagrams` are UDP datagrams of `started` that did not arrive. `error` is the
+    reason why there is no result; empty for a result.
+    """
+
+    stream: str
+    workload: str  # its name
+    tool: str = ""  # program and version
+    duration_s: float = 0.0
+    to_server_bytes: int | None = None
+    to_client_bytes: int | None = None
+    run_to_server_bytes: int | None = None
+    run_to_client_bytes: int | None = None
+    intended: int | None = None
+    started: int | None = None
+    completed: int | None = None
+    errors: dict[str, int] = field(default_factory=dict)
+    retransmissions: int | None = None
+    lost_datagrams: int | None = None
+    latencies: tuple[Latencies, ...] = ()
+    error: str = ""
+
+    @property
+    def to_server_bps(self) -> float | None:
+        """Payload from client to server, in bit/s."""
+        return self._bps(self.to_server_bytes)
+
+    @property
+    def to_client_bps(self) -> float | None:
+        """Payload from server to client, in bit/s."""
+        return self._bps(self.to_client_bytes)
+
+    @property
+    def completed_per_s(self) -> float | None:
+        """Completed operations per second."""
+        return None if self.completed is None or not self.duration_s else self.completed / self.duration_s
+
+    def _bps(self, number: int | None) -> float | None:
+        return None if number is None or not self.duration_s else 8 * number / self.duration_s

@@ -1,0 +1,109 @@
+"""The work of a server in a trial: a tool with its options, and how users write it.
+
+A tool runs flows between a client, beside the source's NIC, and a server in a guest.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+from netbench.errors import KeyedError
+from netbench.model.fields import KeyPath, listed, located_error
+
+Scalar = str | int | float | bool
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._=%-]{0,59}")
+_KIND = re.compile(r"[a-z][a-z0-9-]{0,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A tool by its kind, and its options as the profile has them; `name` identifies it in results."""
+
+    tool: str
+    name: str
+    options: tuple[tuple[str, Scalar], ...] = ()
+
+    @property
+    def written(self) -> dict[str, Scalar]:
+        """The workload as a profile has it."""
+        return {"kind": self.tool, "name": self.name, **dict(self.options)}
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def workloads_of(value: object) -> tuple[Workload, ...]:
+    """Return the workloads of a profile's `tool`: a kind, a mapping, or a list of these.
+
+    An option with a list of values makes one workload for each value, or each combination of values. Its name then has
+    the values: `iperf3 message_size=64`. ValueError, with the path of the key, for anything else.
+    """
+    workloads: list[Workload] = []
+    for index, item in enumerate(listed(value)):
+        where: KeyPath = (index,) if isinstance(value, list | tuple) else ()
+        try:
+            workloads += [item] if isinstance(item, Workload) else _expanded(item)
+        except ValueError as error:
+            key = error.key if isinstance(error, KeyedError) else ""
+            raise located_error((*where, key) if key else where, str(error)) from error
+    names = [workload.name for workload in workloads]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two tools are called {name!r}; give each a `name`")
+    return tuple(workloads)
+
+
+def workload_of(value: object) -> Workload:
+    """Return the single workload of a neighbour, or of a stored trial."""
+    found = [value] if isinstance(value, Workload) else list(_expanded(value))
+    if len(found) != 1:
+        raise ValueError("one tool with one value for each option")
+    return found[0]
+
+
+def _expanded(value: object) -> Iterator[Workload]:
+    if isinstance(value, str):
+        value = {"kind": value}
+    if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
+        raise ValueError("a tool is a kind, such as iperf3, or a mapping with its `kind` and its options")
+    options = {str(key): option for key, option in value.items() if key not in ("kind", "name")}
+    kind, name = value["kind"], value.get("name", value["kind"])
+    if not _KIND.fullmatch(kind):
+        raise KeyedError("kind", f"{kind!r} is no name of a tool")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise KeyedError("name", "letters, digits, spaces and . _ = % -, at most 60")
+    for key, option in options.items():
+        for scalar in listed(option):
+            if not isinstance(scalar, Scalar):
+                raise KeyedError(key, "a text, a number, true or false, or a list of these")
+    varied = [key for key, option in options.items() if isinstance(option, list | tuple)]
+    for values in product(*(options[key] for key in varied)):
+        chosen = dict(zip(varied, values, strict=True))
+        suffix = "".join(f" {key}={_text(scalar)}" for key, scalar in chosen.items())
+        yield Workload(kind, name + suffix, tuple({**options, **chosen}.items()))
+
+
+def _text(scalar: Scalar) -> str:
+    return str(scalar).lower() if isinstance(scalar, bool) else str(scalar)
+
+
+WORKLOAD_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string"},
+        {
+            "type": "object",
+            "required": ["kind"],
+            "properties": {"kind": {"type": "string"}, "name": {"type": "string"}},
+        },
+    ]
+}
+WorkloadsField = Annotated[
+    tuple[Workload, ...],
+    BeforeValidator(workloads_of),
+    PlainSerializer(lambda works: [work.written for work in works]),
+    WithJsonSchema({"anyOf": [*WORKLOAD_SCHEMA["anyOf"], {"type": "array", "items": WORKLOAD_SCHEMA}]}),
+]

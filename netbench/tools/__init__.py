@@ -1,0 +1,1 @@
+"""Tools that run flows between a client and a server in a guest."""

@@ -1,0 +1,168 @@
+"""The seam between a trial and a tool that runs flows: commands of client and server, and the figures of its output."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Completed, Host, Process
+from netbench.hosts.clock import wait_until
+from netbench.hosts.pipes import end
+from netbench.linux.requirements import Command, Requirement
+from netbench.model.flow_result import FlowResult
+from netbench.model.profile import NoOptions
+from netbench.model.units import Load, LoadKind
+
+_READY_S, _POLL_S, _CONNECT_S = 30.0, 0.02, 5.0
+# How much longer than its duration a client may take before it counts as hung.
+GRACE_S = 20.0
+_FIRST_PORT = 5201
+# Connects once, so that a server that answers connections is ready; the kernel of the server's host answers alone.
+_CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])).close()"
+
+
+class ToolError(TestbedError):
+    """A tool failed, or printed something that is no result of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowEnds:
+    """The ends of one stream's flows: the host of the client, and the host and address of the server.
+
+    `directory` of the server's host is for its files; it disappears with the run.
+    """
+
+    stream: str
+    number: int  # of the stream, from 1
+    client: Host
+    server: Host
+    address: str
+    directory: str
+
+    @property
+    def port(self) -> int:
+        """The server's port: streams may share a guest."""
+        return _FIRST_PORT + self.number - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The load of one client: for `duration_s` seconds, of which the first `warm_up_s` are not measured."""
+
+    load: Load
+    duration_s: float
+    warm_up_s: float = 0.0
+    seed: int = 1
+
+    @property
+    def measured_s(self) -> float:
+        """The time that is measured, in seconds."""
+        return self.duration_s - self.warm_up_s
+
+
+class Tool(ABC):
+    """A kind of tool, with its options. Profiles name it, as registered in the entry points `netbench.tools`."""
+
+    Options: ClassVar[type[BaseModel]] = NoOptions
+    loads: ClassVar[frozenset[LoadKind]] = frozenset({LoadKind.MAX})
+    server_programs: ClassVar[tuple[Command, ...]] = ()
+    client_programs: ClassVar[tuple[Command, ...]] = ()
+    # The protocol of the server's port; a server of UDP datagrams alone cannot be probed by connecting.
+    connects: ClassVar[bool] = True
+
+    def __init__(self, options: BaseModel) -> None:
+        self._options = options
+
+    @property
+    def may_need(self) -> tuple[Requirement, ...]:
+        """The programs of both ends."""
+        return tuple(dict.fromkeys((*self.server_programs, *self.client_programs)))
+
+    def unsupported_reason(self, load: Load) -> str:
+        """Return why this tool cannot run at a load with these options; empty if it can."""
+        if load.kind in self.loads:
+            return ""
+        kinds = ", ".join(sorted(_EXAMPLES[kind] for kind in self.loads))
+        return f"{load} is no load of this tool; write {kinds}"
+
+    @abstractmethod
+    def server_command(self, ends: FlowEnds) -> Sequence[str]:
+        """Return the command that serves in the foreground until it is killed."""
+
+    @abstractmethod
+    def client_command(self, ends: FlowEnds, demand: Demand) -> Sequence[str]:
+        """Return the command that runs the flows and prints their figures."""
+
+    @abstractmethod
+    def result(self, done: Completed, demand: Demand, ends: FlowEnds, workload: str) -> FlowResult:
+        """Return the figures of a client that has ended; ToolError for anything that is no complete output of it."""
+
+    def before_serving(self, ends: FlowEnds) -> None:
+        """Write files that the server needs; usually none."""
+        return
+
+    def start_server(self, ends: FlowEnds) -> "RunningServer":
+        """Start the server and return once the client's host can connect to it; ToolError when it does not serve."""
+        self.before_serving(ends)
+        running = RunningServer(ends, ends.server.spawn(self.server_command(ends)))
+        try:
+            running.await_ready(connects=self.connects)
+        except BaseException:
+            running.stop()
+            raise
+        return running
+
+
+_EXAMPLES = {
+    LoadKind.MAX: "max",
+    LoadKind.L1_BIT_RATE: "10Mbit/s",
+    LoadKind.OPERATION_RATE: "100/s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server, from its start to its end."""
+
+    ends: FlowEnds
+    process: Process
+
+    def await_ready(self, *, connects: bool) -> None:
+        """Return once it accepts connections from the client's host, or, if it has none, once it has started."""
+        ends = self.ends
+        probe = ["python3", "-c", _CONNECT, ends.address, str(ends.port), str(_CONNECT_S)]
+
+        def is_ready() -> bool:
+            self.require_alive()
+            return not connects or ends.client.run(probe, timeout_s=2 * _CONNECT_S).exit_code == 0
+
+        if not wait_until(is_ready, _READY_S, _POLL_S):
+            raise ToolError(
+                f"the server at {ends.address}:{ends.port} accepted no connection from {ends.client} within "
+                f"{_READY_S:g} s"
+            )
+
+    def require_alive(self) -> None:
+        """ToolError, with its last words, when it has ended."""
+        if self.process.poll() is not None:
+            words = " ".join(part.strip() for part in self.process.communicate(timeout=_CONNECT_S) if part.strip())
+            raise ToolError(
+                f"the server on {self.ends.server} ended with exit code {self.process.returncode}: "
+                f"{words[-500:] or 'it printed nothing'}"
+            )
+
+    def stop(self) -> None:
+        """Kill it and all processes that it started."""
+        with suppress(TestbedError):
+            end(self.process)
+
+
+def number_of(value: Any, what: str) -> float:  # noqa: ANN401 - any JSON
+    """Return a finite number >= 0 of a tool's output; ToolError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**63:
+        raise ToolError(f"{what} is {value!r} in its output, which is no number that it can be")
+    return value

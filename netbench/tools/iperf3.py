@@ -1,0 +1,119 @@
+"""Tool `iperf3`: TCP and UDP bandwidth between client and guest (esnet/iperf, version 3)."""
+
+import json
+from collections.abc import Sequence
+from math import ceil
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from netbench.hosts.base import Completed
+from netbench.linux.requirements import Command
+from netbench.model.flow_result import FlowResult
+from netbench.model.units import LoadKind
+from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, number_of
+
+_IPERF3 = Command("iperf3", "iperf3", "the tool iperf3", optional=True, version="--version")
+_LARGEST_DATAGRAM = 65_507
+
+
+class Iperf3Options(BaseModel):
+    """The flows of iperf3."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    protocol: Literal["tcp", "udp"] = "tcp"
+    """tcp or udp."""
+    direction: Literal["upload", "download"] = "upload"
+    """upload: the client sends; download: the server in the guest sends."""
+    flows: Annotated[int, Field(strict=True, ge=1, le=128)] = 1
+    """Number of parallel flows."""
+    message_size: Annotated[int, Field(strict=True, ge=1, le=1 << 20)] | None = None
+    """Bytes of each write, or payload of each datagram. Default: iperf3's own, 128 KiB or what fits into one packet."""
+    congestion: str | None = None
+    """Congestion control of TCP, such as cubic. Default: that of the sender's kernel."""
+
+
+class Iperf3(Tool):
+    """Bulk transfer. UDP datagrams of iperf3 leave in bursts: its loss is checked on the wire."""
+
+    Options: ClassVar[type[BaseModel]] = Iperf3Options
+    loads = frozenset({LoadKind.MAX, LoadKind.L1_BIT_RATE})
+    server_programs = (_IPERF3,)
+    client_programs = (_IPERF3,)
+
+    def __init__(self, options: Iperf3Options) -> None:
+        super().__init__(options)
+        self.options = options
+
+    def server_command(self, ends: FlowEnds) -> Sequence[str]:
+        return ["iperf3", "--server", "--bind", ends.address, "--port", str(ends.port)]
+
+    def client_command(self, ends: FlowEnds, demand: Demand) -> Sequence[str]:
+        options = self.options
+        # iperf3 accepts whole seconds only. Below 2 s nothing is omitted.
+        omitted = ceil(demand.warm_up_s) if demand.duration_s >= 2 else 0
+        seconds = max(1, ceil(demand.duration_s) - omitted)
+        argv = ["iperf3", "--client", ends.address, "--port", str(ends.port), "--json"]
+        argv += ["--time", str(seconds), "--omit", str(omitted), "--parallel", str(options.flows)]
+        if options.protocol == "udp":
+            argv += ["--udp"]
+        if options.direction == "download":
+            argv += ["--reverse"]
+        if options.message_size:
+            argv += ["--length", str(options.message_size)]
+        if options.congestion:
+            argv += ["--congestion", options.congestion]
+        if demand.load.kind is LoadKind.L1_BIT_RATE:
+            # iperf3 limits each flow.
+            argv += ["--bitrate", str(round(demand.load.value / options.flows))]
+        elif options.protocol == "udp":
+            argv += ["--bitrate", "0"]
+        return argv
+
+    def result(self, done: Completed, demand: Demand, ends: FlowEnds, workload: str) -> FlowResult:
+        try:
+            output: Any = json.loads(done.stdout)
+            error = output.get("error")
+        except (ValueError, AttributeError, RecursionError) as fault:
+            words = (done.stderr.strip() or done.stdout.strip())[-300:] or "nothing"
+            raise ToolError(f"iperf3 ended with exit code {done.exit_code} and printed no JSON: {words}") from fault
+        if error or done.exit_code:
+            raise ToolError(f"iperf3 ended with exit code {done.exit_code}: {error or done.stderr.strip()[-300:]}")
+        try:
+            return self._figures(output, ends, workload)
+        except (KeyError, TypeError, AttributeError) as fault:
+            raise ToolError(f"iperf3's output lacks {fault}") from fault
+
+    def _figures(self, output: Any, ends: FlowEnds, workload: str) -> FlowResult:  # noqa: ANN401 - any JSON
+        version, total = output["start"]["version"], output["end"]
+        if not isinstance(version, str):
+            raise ToolError(f"iperf3's version is {version!r} in its output")
+        is_upload = self.options.direction == "upload"
+        whole = sum(int(number_of(interval["sum"]["bytes"], "bytes")) for interval in output["intervals"])
+        retransmissions = lost = started = None
+        if self.options.protocol == "tcp":
+            received, sent = total["sum_received"], total["sum_sent"]
+            if "retransmits" in sent:
+                retransmissions = int(number_of(sent["retransmits"], "retransmits"))
+            arrived = int(number_of(received["bytes"], "bytes"))
+        else:
+            received = total["sum"]
+            started, lost = (int(number_of(received[key], key)) for key in ("packets", "lost_packets"))
+            size = output["start"]["test_start"]["blksize"]
+            arrived = (started - lost) * int(number_of(size, "blksize"))
+        return FlowResult(
+            stream=ends.stream,
+            workload=workload,
+            tool=version,
+            duration_s=number_of(received["seconds"], "seconds"),
+            to_server_bytes=arrived if is_upload else None,
+            to_client_bytes=None if is_upload else arrived,
+            run_to_server_bytes=whole if is_upload else None,
+            run_to_client_bytes=None if is_upload else whole,
+            started=started,
+            completed=None if started is None or lost is None else started - lost,
+            errors={"lost": lost} if lost else {},
+            retransmissions=retransmissions,
+            lost_datagrams=lost,
+        )
