@@ -32,8 +32,8 @@ class FlowResult:
     requests, messages, connections or datagrams: `intended` are those that the load requires, `started` those sent,
     `completed` those that succeeded; `errors` are the others by kind. `run_to_server_bytes` and `run_to_client_bytes`
     are the payload of the whole run, with the warm-up, which the wire shows too. `retransmissions` are TCP segments
-    that the sender's kernel sent again. `lost_datagrams` are UDP datagrams of `started` that did not arrive. `error` is the
-    reason why there is no result; empty for a result.
+    that the sender's kernel sent again. `lost_datagrams` are UDP datagrams of `started` that did not arrive. `error` is
+    the reason why there is no result; empty for a result.
     """
 
     stream: str
