@@ -12,7 +12,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, Host, Process
 from netbench.hosts.clock import wait_until
 from netbench.hosts.pipes import end
-from netbench.linux.requirements import Command, Requirement
+from netbench.linux.requirements import Requirement
 from netbench.model.flow_result import FlowResult
 from netbench.model.profile import NoOptions
 from netbench.model.units import Load, LoadKind
@@ -69,18 +69,14 @@ class Tool(ABC):
 
     Options: ClassVar[type[BaseModel]] = NoOptions
     loads: ClassVar[frozenset[LoadKind]] = frozenset({LoadKind.MAX})
-    server_programs: ClassVar[tuple[Command, ...]] = ()
-    client_programs: ClassVar[tuple[Command, ...]] = ()
+    server_programs: ClassVar[tuple[str, ...]] = ()
+    client_programs: ClassVar[tuple[str, ...]] = ("python3",)
+    may_need: ClassVar[tuple[Requirement, ...]] = ()  # these programs: how to install them
     # The protocol of the server's port; a server of UDP datagrams alone cannot be probed by connecting.
     connects: ClassVar[bool] = True
 
     def __init__(self, options: BaseModel) -> None:
         self._options = options
-
-    @property
-    def may_need(self) -> tuple[Requirement, ...]:
-        """The programs of both ends."""
-        return tuple(dict.fromkeys((*self.server_programs, *self.client_programs)))
 
     def unsupported_reason(self, load: Load) -> str:
         """Return why this tool cannot run at a load with these options; empty if it can."""

@@ -13,9 +13,6 @@ from netbench.model.flow_result import FlowResult
 from netbench.model.units import LoadKind
 from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, number_of
 
-_IPERF3 = Command("iperf3", "iperf3", "the tool iperf3", optional=True, version="--version")
-_LARGEST_DATAGRAM = 65_507
-
 
 class Iperf3Options(BaseModel):
     """The flows of iperf3."""
@@ -39,8 +36,9 @@ class Iperf3(Tool):
 
     Options: ClassVar[type[BaseModel]] = Iperf3Options
     loads = frozenset({LoadKind.MAX, LoadKind.L1_BIT_RATE})
-    server_programs = (_IPERF3,)
-    client_programs = (_IPERF3,)
+    server_programs = ("iperf3",)
+    client_programs = ("iperf3",)
+    may_need = (Command("iperf3", "iperf3", "the tool iperf3", optional=True, version="--version"),)
 
     def __init__(self, options: Iperf3Options) -> None:
         super().__init__(options)
