@@ -26,6 +26,7 @@ from netbench.plan.duration import TimeLeft
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import CEILINGS, ENDED_SWEEPS, IDENTITIES, NOISE_FLOOR, SEARCHES, ManifestPart, Value
 from netbench.results.store import Store
+from netbench.statistics.flow_figures import figures_text
 from netbench.statistics.limits import maximum_of
 from netbench.statistics.totals import TrialTotals
 
@@ -69,18 +70,20 @@ class CampaignRecord:
                 f"UUT {spec.uut}, scenario {spec.scenario}: in some trials the sources of a neighbour sent less than "
                 "was intended. Statements about the neighbour's load refer to the offered load.",
             )
-        totals = TrialTotals.of(result)
         stored = TrialStored(
             spec.key,
             spec.index,
             result.verdict.value,
             tuple(dict.fromkeys(reason.kind.value for reason in result.reasons)),
-            totals.offered_mbps,
-            totals.throughput_mbps,
-            totals.loss_ratio,
-            self.time_left.after(spec) if self.time_left else None,
-            self.time_left.expected_number if self.time_left else None,
+            left_s=self.time_left.after(spec) if self.time_left else None,
+            expected=self.time_left.expected_number if self.time_left else None,
         )
+        if spec.serves:
+            stored = replace(stored, flows=figures_text(result.victim.flows))
+        else:
+            totals = TrialTotals.of(result)
+            rates = totals.offered_mbps, totals.throughput_mbps, totals.loss_ratio
+            stored = replace(stored, offered_mbps=rates[0], throughput_mbps=rates[1], loss_ratio=rates[2])
         self.report(stored)
         self._note_senders(result, spec.key)
 

@@ -1,12 +1,15 @@
 """A dry run as text: every change, command and trial of a campaign, and its duration. Changes nothing."""
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
 from netbench.campaign.request import CampaignRequest
+from netbench.hosts.local import LocalHost
+from netbench.model.frame_size import MIN_FRAME_SIZE, FrameSize
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
@@ -16,12 +19,21 @@ from netbench.packets.build import expected_headers
 from netbench.plan.warm_up import MOST
 from netbench.plan.warnings import unsupported_packets
 from netbench.report.formats import count
-from netbench.testbed.bring_up import base_changes, cable_ends, host_identities, source_changes, usual_ends
+from netbench.testbed.bring_up import (
+    base_changes,
+    cable_ends,
+    client_changes,
+    host_identities,
+    source_changes,
+    usual_ends,
+)
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.emulated_ssh_hosts import server_changes
+from netbench.testbed.flow_checks import make_tool, workloads_in
 from netbench.testbed.resolved import cpus_of, make_backends
 from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
+from netbench.tools.base import Demand, FlowEnds
 from netbench.trial.setup import Endpoints
 from netbench.trial.sources_and_sinks import Recording
 from netbench.vmm.base import guest_directory
@@ -60,21 +72,27 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
         played = ", an SSH server emulated by netbench" if spec.is_emulated else ""
         yield f"  # host {host}: ssh {f'{spec.user}@' if spec.user else ''}{spec.address}{played}"
     rings = wanted_rings(topology, request.resolved.in_use, lambda machine: cpus_of(topology, machine))
+    clients = [path for path in request.resolved.in_use if path.name in request.resolved.streams_of_flows]
     for target in (None, *topology.vms, *topology.ssh_hosts):
         changes = [
-            *base_changes(topology, target),
+            *base_changes(topology, target, keeps_offloads=bool(request.resolved.streams_of_flows)),
             *planned_changes(rings, target),
             *source_changes(profile, request.resolved.in_use, target),
+            *client_changes(clients, target),
         ]
         yield from (f"  {_on(target)}{change.command}" for change in changes)
     for uut in request.uuts:
         yield from _guests(request, uut, rings)
     generator, sinks = make_backends(profile)
     source, sink = generator.source(), sinks.sink()
-    pins = list(cpu_plans(request.resolved.in_use, lambda machine: cpus_of(topology, machine), cpu_plan))
+    with_frames = [path for path in request.resolved.in_use if path.name in request.resolved.streams_of_frames]
+    pins = list(cpu_plans(with_frames, lambda machine: cpus_of(topology, machine), cpu_plan))
     yield "# hosts"
     for host, identity in host_identities(topology).items():
         yield f"  {host}: {identity.kernel or 'a kernel not known yet'}; {identity.where}"
+    yield from _flows(request)
+    if not pins:
+        return
     yield "# kinds of source and sink, where known in advance"
     for path, pin in pins:
         ends = Endpoints(path, source, sink, usual_ends(profile, pin)).identities
@@ -146,7 +164,8 @@ def _in_order(request: CampaignRequest, trials: Sequence[TrialSpec]) -> Iterator
         yield f"  {uut}{which}{finds}"
         yield from _warm_up(request.profile)
         for trial in on_one_boot:
-            what = f"{trial.scenario}  {'+'.join(trial.streams)}  {trial.frame_size.text(' B')}  {_load(trial)}"
+            traffic = trial.serves.workload if trial.serves else trial.frame_size.text(" B")
+            what = f"{trial.scenario}  {'+'.join(trial.streams)}  {traffic}  {_load(trial)}"
             yield f"    {trial.index:>6}  {what}  repetition {trial.repetition}"
 
 
@@ -196,9 +215,23 @@ def _neighbours(request: CampaignRequest) -> Iterator[str]:
         )
 
 
+def _flows(request: CampaignRequest) -> Iterator[str]:
+    """Yield the commands of servers and clients, by workload."""
+    resolved, profile = request.resolved, request.profile
+    shown = [path for path in resolved.in_use if path.name in resolved.streams_of_flows]
+    server = LocalHost("server", "RUN")
+    for where, serve in workloads_in(profile, resolved.activities):
+        tool, demand = make_tool(serve.workload), Demand(serve.load, profile.duration, profile.warm_up_s, profile.seed)
+        yield f"# {where} at {serve.load}, in each trial"
+        for path in shown:
+            ends = FlowEnds(path.name, path.number, server, server, path.ingress_ip, "DIRECTORY")
+            yield f"  guest: {shlex.join(tool.server_command(ends))}"
+            yield f"  {_inside(path.source)}{shlex.join(tool.client_command(ends, demand))}"
+
+
 def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:
     """Return the traffic of a stream in the first trials."""
-    frame_size = profile.all_frame_sizes[0]
+    frame_size = next(iter(profile.all_frame_sizes), FrameSize.of(MIN_FRAME_SIZE))
     return Traffic(
         stream=path.name,
         src_mac=path.source.mac or _NO_MAC,

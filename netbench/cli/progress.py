@@ -275,6 +275,8 @@ def _lasting_lines(event: Event) -> Iterator[str]:
 def _trial(event: TrialStored) -> str:
     """Return a trial with its verdict and its numbers, if there are any."""
     why = f" ({', '.join(event.reasons)})" if event.reasons else ""
+    if event.flows:
+        return f"{event.key} {event.verdict}{why}: {event.flows}"
     if event.offered_mbps is None or event.throughput_mbps is None:
         return f"{event.key} {event.verdict}{why}"
     out, offered = mbps(event.throughput_mbps), mbps(event.offered_mbps)

@@ -177,8 +177,9 @@ class TrialFinished(Event):
 class TrialStored(Event):
     """The result of a trial was stored, with the kinds of its reasons.
 
-    Rates are those of all sources together in Mbit/s (L1), None where unknown. `left_s` is the expected time to the end
-    of the campaign in seconds. `expected` is the expected number of trials then, where results decide it.
+    Rates are those of all sources together in Mbit/s (L1), None where unknown. `flows` are the figures of flows as
+    text, empty for frames. `left_s` is the expected time to the end of the campaign in seconds. `expected` is the
+    expected number of trials then, where results decide it.
     """
 
     kind = "trial-stored"
@@ -191,6 +192,7 @@ class TrialStored(Event):
     loss_ratio: float | None = None
     left_s: float | None = None
     expected: int | None = None
+    flows: str = ""
 
 
 @dataclass(frozen=True, slots=True)

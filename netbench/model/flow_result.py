@@ -1,6 +1,9 @@
 """The result of the flows between one client and its server in a trial, as the tool reported it."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,35 @@ class Latencies:
     def count(self) -> int:
         """The number of times."""
         return sum(number for _, number in self.steps)
+
+    @property
+    def mean_ns(self) -> float:
+        """Their mean."""
+        return self.total_ns / self.count
+
+    def percentile_ns(self, per_hundred_thousand: int) -> int:
+        """Return the least time that so many of 100,000 times do not exceed (nearest rank), accurate to 0.05 %."""
+        rank = -(-per_hundred_thousand * self.count // 100_000)
+        up_to = accumulate(number for _, number in self.steps)
+        middle = next(middle for (middle, _), total in zip(self.steps, up_to, strict=True) if total >= rank)
+        return min(max(middle, self.smallest_ns), self.largest_ns)
+
+    @classmethod
+    def merged(cls, parts: "Iterable[Latencies]") -> "Latencies | None":
+        """Return the distribution of all times of several distributions of one kind; None for no times."""
+        known = [part for part in parts if part.steps]
+        if not known:
+            return None
+        counts: Counter[int] = Counter()
+        for part in known:
+            counts.update(dict(part.steps))
+        return cls(
+            known[0].kind,
+            tuple(sorted(counts.items())),
+            sum(part.total_ns for part in known),
+            min(part.smallest_ns for part in known),
+            max(part.largest_ns for part in known),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ class CalibratedSchedule(_AroundSchedule):
             for uut in plan.uuts
             for sources in case.streams
             for size in plan.profile.all_frame_sizes
-            if plan.forwards(uut, size)
+            if plan.carries(uut, size)
         ]
 
     @property

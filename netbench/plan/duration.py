@@ -128,7 +128,7 @@ class TimeLeft:
 
 def _cell(trial: TrialSpec) -> Hashable:
     """Return the key that a trial has in common with its repetitions, without the UUT."""
-    return trial.scenario, trial.streams, str(trial.frame_size), str(trial.load)
+    return trial.scenario, trial.streams, str(trial.kind_of_traffic), str(trial.load)
 
 
 _CALIBRATION_PART = 1 / 3  # of the budget, at most

@@ -17,7 +17,7 @@ from netbench.errors import TestbedError
 from netbench.model.campaign import EndedSweep
 from netbench.model.frame_size import FrameSize
 from netbench.model.profile import NoOptions, Profile
-from netbench.model.scenario import VICTIM, Activity, Idle, Network, Off, Scenario
+from netbench.model.scenario import VICTIM, Activity, Idle, Network, Off, Scenario, Serve
 from netbench.model.search import SearchResult
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.topology import Topology
@@ -25,6 +25,7 @@ from netbench.model.trial import GuestTask, TrialFrames, TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import CampaignWarning
 from netbench.model.virtualisation import DurationEstimate
+from netbench.model.workload import Workload
 
 _NO_TIME = DurationEstimate()
 
@@ -100,7 +101,7 @@ class CampaignPlan:
     """The plan of a campaign: these UUTs, by name, in these scenarios of a profile.
 
     `unsupported` has the reasons why a UUT cannot forward a packet, by UUT and name of the packet, or size and packet
-    (`1518 vxlan`): such trials are left out.
+    (`1518 vxlan`), or why it cannot serve a workload, by its name: such trials are left out.
     """
 
     topology: Topology
@@ -111,9 +112,12 @@ class CampaignPlan:
     finds_maximum: bool = False  # and nothing else, as in TrialSpec
     unsupported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def forwards(self, uut: str, size: FrameSize) -> bool:
-        """Return whether a UUT can forward frames of this size and packet."""
+    def carries(self, uut: str, traffic: FrameSize | Workload) -> bool:
+        """Return whether a UUT can forward frames of this size and packet, or serve this workload."""
         reasons = self.unsupported.get(uut, {})
+        if isinstance(traffic, Workload):
+            return traffic.name not in reasons
+        size = traffic
         return size.packet not in reasons and not (size.packet and str(size) in reasons)
 
     @property
@@ -125,7 +129,7 @@ class CampaignPlan:
         self,
         uut: str,
         scenario: Scenario,
-        frame_size: FrameSize,
+        traffic: FrameSize | Workload,
         load: Load,
         repetition: int,
         *,
@@ -150,7 +154,8 @@ class CampaignPlan:
             warm_up = profile.warm_up and profile.warm_up * duration_s / profile.duration
             profile = profile.model_copy(update={"duration": duration_s, "warm_up": warm_up})
         times = profile.duration, profile.warm_up_s
-        victim = _task(profile, VICTIM, Network(load, None, frame_size), streams, *times)
+        carries = Serve(traffic, load) if isinstance(traffic, Workload) else Network(load, None, traffic)
+        victim = _task(profile, VICTIM, carries, streams, *times)
         if first is not None:
             victim = replace(victim, first_fps=first[0], first_s=first[1])
         times = profile.neighbours_duration, profile.settle.before + profile.warm_up_s
@@ -285,6 +290,8 @@ def schedule_kind(name: str) -> type[Schedule]:
 def _task(
     profile: Profile, name: str, activity: Activity, streams: Sequence[str], duration_s: float, warm_up_s: float
 ) -> GuestTask:
+    if isinstance(activity, Serve):
+        return GuestTask(name, activity, tuple(streams), None, duration_s, warm_up_s)
     if not isinstance(activity, Network):
         return GuestTask(name, activity)
     load = activity.load

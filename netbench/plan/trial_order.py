@@ -22,6 +22,7 @@ from netbench.model.topology import Topology, measured_pairs
 from netbench.model.trial import LoadReference, TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Verdict
+from netbench.model.workload import Workload
 from netbench.plan.calibration import fewest_sources, sizes_referred_to, without_maximum
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.plan.selection import source_numbers
@@ -37,13 +38,13 @@ class CellKey:
 
     scenario: str
     sources: int
-    frame_size: FrameSize
+    traffic: FrameSize | Workload
     load: Load
 
     @property
-    def sweep(self) -> tuple[str, int, FrameSize]:
+    def sweep(self) -> tuple[str, int, FrameSize | Workload]:
         """The key that cells share if they differ in load only."""
-        return self.scenario, self.sources, self.frame_size
+        return self.scenario, self.sources, self.traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,8 @@ class CellOrder:
         if cell.load.kind is LoadKind.OF_MAXIMUM:
             return cell.load.value
         link_bps = self.topology.stream_link(self.topology.own_streams[0]).rate
-        fps = cell.load.fps(cell.frame_size, link_bps)
+        assert isinstance(cell.traffic, FrameSize), "sweeps of frames end early, those of flows do not"
+        fps = cell.load.fps(cell.traffic, link_bps)
         return inf if fps is None else fps
 
     def _lot(self, cell: CellKey) -> tuple[str, ...]:
@@ -262,7 +264,7 @@ class StaticPlan(Schedule):
             if maximum is None:
                 reference = trial.uut, SHARED_IDLE, size
                 with_idle = (
-                    spec.key for spec in self._planned if (spec.uut, spec.scenario, spec.frame_size) == reference
+                    spec.key for spec in self._planned if (spec.uut, spec.scenario, spec.kind_of_traffic) == reference
                 )
                 measured = (results[key] for key in with_idle if key in results)
                 maximum = find_maximum(measured, trial.uut, size)
@@ -277,7 +279,7 @@ def _planned(plan: CampaignPlan) -> Iterator[TrialSpec]:
     topology, profile = plan.topology, plan.profile
     numbers = {case.name: source_numbers(topology, profile, case) for case in plan.scenarios}
     sources = sum(map(len, numbers.values()))
-    total = len(plan.uuts) * sources * len(profile.all_frame_sizes) * len(profile.loads) * profile.repetitions
+    total = len(plan.uuts) * sources * len(profile.kinds_of_traffic) * len(profile.loads) * profile.repetitions
     if total > MAX_TRIALS:
         raise UsageError(f"profile {profile.name}: that makes {total:,} trials; at most {MAX_TRIALS:,} are possible")
     finding: list[CellKey] = []
@@ -285,10 +287,10 @@ def _planned(plan: CampaignPlan) -> Iterator[TrialSpec]:
         fewest = fewest_sources(plan)
         finding = [CellKey(SHARED_IDLE, fewest, size, load) for size in sizes for load in profile.loads]
     cells = (
-        CellKey(scenario, number, size, load)
+        CellKey(scenario, number, traffic, load)
         for scenario, of_scenario in numbers.items()
         for number in of_scenario
-        for size in profile.all_frame_sizes
+        for traffic in profile.kinds_of_traffic
         for load in profile.loads
     )
     phases = [phase for phase in (finding, [cell for cell in cells if cell not in finding]) if phase]
@@ -300,7 +302,7 @@ def _planned(plan: CampaignPlan) -> Iterator[TrialSpec]:
             for (uut, phase), same in groupby(boots, key=lambda boot: boot[:2])
         )
     possible = (
-        (uut, phase, [entry for entry in measured if plan.forwards(uut, entry[0].frame_size)])
+        (uut, phase, [entry for entry in measured if plan.carries(uut, entry[0].traffic)])
         for uut, phase, measured in boots
     )
     index = 0
@@ -309,7 +311,7 @@ def _planned(plan: CampaignPlan) -> Iterator[TrialSpec]:
             yield plan.trial(
                 uut,
                 profile.scenario(cell.scenario),
-                cell.frame_size,
+                cell.traffic,
                 cell.load,
                 repetition,
                 index=index,

@@ -181,8 +181,9 @@ class Store(Mapping[str, TrialResult]):
     def add(self, trial: TrialResult) -> None:
         """Commit one trial, completely or not at all; TestbedError if it cannot be written (a full disk)."""
         spec = trial.spec
-        # The document has the sizes of a mix.
-        cell = spec.key, spec.index, spec.uut, spec.scenario, round(spec.frame_size.mean_bytes), spec.repetition
+        # The document has the sizes of a mix, and the workload of flows, which have no frame size.
+        size = 0 if spec.serves else round(spec.frame_size.mean_bytes)
+        cell = spec.key, spec.index, spec.uut, spec.scenario, size, spec.repetition
         with self._writing() as db:
             values = *cell, trial.boot, *_measured(db, trial)
             db.execute("INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)

@@ -45,7 +45,7 @@ class Search(Schedule):
             for sources in source_numbers(plan.topology, plan.profile, case)
             for size in plan.profile.all_frame_sizes
             for repetition in range(1, plan.profile.repetitions + 1)
-            if plan.forwards(uut, size)
+            if plan.carries(uut, size)
         )
         self._results: dict[str, TrialResult] = {}  # of the unfinished search, which is computed after each trial
         self._searches: dict[SearchCell, tuple[SearchResult, ...]] = {}

@@ -11,6 +11,7 @@ from netbench.config.plugins import GENERATORS, SINKS, origin, plugins
 from netbench.hosts.base import kernel_of
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes import (
+    AddAddress,
     AddBridge,
     AddNamespace,
     AddVeth,
@@ -30,6 +31,7 @@ from netbench.model.stream_paths import nic_of, stream_paths, veth_mac
 from netbench.model.tester import HostIdentity, Identity, StreamEnds, options_text
 from netbench.model.topology import Topology, cables, devices
 from netbench.model.topology_specs import LinkSpec
+from netbench.model.traffic import PREFIX_LENGTH
 from netbench.testbed.cpus import Pins
 from netbench.testbed.emulated_ssh_hosts import namespaces_of
 from netbench.testbed.environment import virtualisation
@@ -40,10 +42,11 @@ from netbench.vmm.base import CableEnd
 _OUTSIDE = "uut:outside-namespaces"
 
 
-def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:
+def base_changes(topology: Topology, machine: str | None = None, *, keeps_offloads: bool = False) -> list[Change]:
     """Return the changes on this machine, or on a VM or SSH host, before any UUT is brought in, in order.
 
-    For a VM that is a device under test, these are the changes that set up the device.
+    For a VM that is a device under test, these are the changes that set up the device. With `keeps_offloads` NICs join
+    and split segments as their drivers do by default: flows are measured as applications use them.
     """
     if machine in devices(topology):
         return device_changes(topology, machine)
@@ -74,7 +77,8 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
     for netns, interface in nics:
         if netns is None:
             changes.append(SetSysctl(None, of_nic(6, interface, "disable_ipv6"), "1", True))
-        changes.append(OffloadsOff(netns, interface, tagging=interface not in ports))
+        if not keeps_offloads:
+            changes.append(OffloadsOff(netns, interface, tagging=interface not in ports))
     # Grouped by namespace: one command brings up all interfaces of a namespace.
     namespaces = list(dict.fromkeys(netns for netns, _ in nics))
     return [*changes, *(SetUp(netns, nic) for namespace in namespaces for netns, nic in nics if netns == namespace)]
@@ -90,6 +94,12 @@ def source_changes(profile: Profile, paths: Sequence[StreamPath], machine: str |
         if path.source.machine == machine and packet is not None and kind.leaves_checksums(packet)
     )
     return [ChecksumOffloadOff(nic.netns, nic.interface) for nic in nics]
+
+
+def client_changes(paths: Sequence[StreamPath], machine: str | None) -> list[Change]:
+    """Return the changes on a machine to the NICs of clients: the address that the streams' servers answer to."""
+    nics = [(path.source, path.src_ip) for path in paths if path.source.machine == machine]
+    return [AddAddress(nic.netns, nic.interface, address, PREFIX_LENGTH) for nic, address in nics]
 
 
 def resources(topology: Topology, machine: str | None = None) -> set[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
+from netbench.config.plugins import TOOLS as FLOW_TOOLS
 from netbench.errors import MissingError
 from netbench.hosts.local import LocalHost, require_tool
 from netbench.images.library import DEFAULT_IMAGE, find_image
@@ -80,7 +81,7 @@ FACILITIES = (
 
 def all_of(kind: type[N]) -> list[N]:
     """Return all tools, features or facilities that are listed here, then those that plug-ins declare, each once."""
-    plug_ins = [plug_in for group in (GENERATORS, SINKS, UUTS) for plug_in in plugins(group).values()]
+    plug_ins = [plug_in for group in (GENERATORS, SINKS, FLOW_TOOLS, UUTS) for plug_in in plugins(group).values()]
     declared: list[Requirement] = [need for plug_in in plug_ins for need in getattr(plug_in, "may_need", ())]
     found = {need.name: need for need in (*TOOLS, *FEATURES, *FACILITIES, *declared) if isinstance(need, kind)}
     return list(found.values())

@@ -11,7 +11,7 @@ from netbench.model.frame_size import FrameSize, largest_frame
 from netbench.model.packet import PLAIN_PACKET, Packet
 from netbench.model.paths import StreamPath, host_of
 from netbench.model.profile import Profile, SinkSpec
-from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress
+from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Serve, Stress
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.topology_specs import CpuShares, StreamSpec, UutSpec
@@ -19,6 +19,7 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
+from netbench.testbed.flow_checks import refuse_workloads, unserved_workloads
 from netbench.testbed.packet_checks import refuse_packets, unsuitable_frames
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
@@ -117,15 +118,27 @@ class Resolved:
 
     @property
     def in_use(self) -> tuple[StreamPath, ...]:
-        """The paths that carry frames in any scenario: those through the UUTs, and through neighbours that forward."""
-        forwards = {name for name, acts in self.activities.items() if any(isinstance(act, Network) for act in acts)}
-        idle = {
-            stream
-            for neighbour in self.topology.neighbours
-            if neighbour.name not in forwards
-            for stream in neighbour.streams
-        }
-        return tuple(path for path in stream_paths(self.topology) if path.name not in idle)
+        """The paths that carry frames or flows in any scenario."""
+        used = self.streams_of_frames | self.streams_of_flows
+        return tuple(path for path in stream_paths(self.topology) if path.name in used)
+
+    @property
+    def streams_of_frames(self) -> frozenset[str]:
+        """The streams that carry frames in any scenario."""
+        own = [] if self.profile.tool else [stream.name for stream in self.topology.own_streams]
+        return frozenset((*own, *self._streams_beside(Network)))
+
+    @property
+    def streams_of_flows(self) -> frozenset[str]:
+        """The streams whose source is the place of a client, in any scenario."""
+        own = [stream.name for stream in self.topology.own_streams] if self.profile.tool else []
+        return frozenset((*own, *self._streams_beside(Serve)))
+
+    def _streams_beside(self, kind: type[Network] | type[Serve]) -> Iterator[str]:
+        """Yield the streams of neighbours with an activity of this kind in any scenario."""
+        for neighbour in self.topology.neighbours:
+            if any(isinstance(activity, kind) for activity in self.activities.get(neighbour.name, ())):
+                yield from neighbour.streams
 
 
 def resolve(
@@ -137,6 +150,7 @@ def resolve(
     chosen_uuts = [uut for uut in topology.uuts if not uuts or uut.name in uuts]
     guests = {uut.name: resolve_guests(topology, uut, packets=packets) for uut in chosen_uuts}
     activities = activities_of(topology, chosen)
+    refuse_workloads(profile, activities)
     _refuse_half(profile)
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
@@ -144,6 +158,9 @@ def resolve(
     for stream, size in _sent(topology, profile, activities):
         sizes.setdefault(stream.name, []).append(size)
     refuse_packets(profile, tuple(stream_paths(topology)), sizes)
+    if profile.tool:
+        made_uuts = {uut: beside[VICTIM].make() for uut, beside in guests.items()}
+        return Resolved(topology, profile, guests, activities, unsupported=unserved_workloads(profile, made_uuts))
     unsupported = unsupported_packets(profile, guests)
     for uut, beside in guests.items():
         made, paths = beside[VICTIM].make(), beside[VICTIM].assignment.paths

@@ -1,6 +1,6 @@
 """A topology brought up: hosts, links, sources, sinks and UUTs made ready together, and undone together."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,10 +34,18 @@ from netbench.model.tester import Identities, LinkIdentity
 from netbench.model.topology import Topology, devices
 from netbench.model.topology_specs import UutSpec
 from netbench.signals import shielded
-from netbench.testbed.bring_up import base_changes, cable_ends, host_identities, source_changes, usual_ends
+from netbench.testbed.bring_up import (
+    base_changes,
+    cable_ends,
+    client_changes,
+    host_identities,
+    source_changes,
+    usual_ends,
+)
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.doctor.ssh_checks import needed_in_run
 from netbench.testbed.emulated_ssh_hosts import server_changes
+from netbench.testbed.flow_checks import make_tool
 from netbench.testbed.preconditions import machine_held, port_warnings, refuse_unsafe_ports
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
@@ -70,18 +78,21 @@ class Testbed:
         rings: Rings | None = None,
         scratch: str | None = None,
         port_warnings: Sequence[str] = (),
+        without_frames: Collection[str] = (),
     ) -> None:
         """`in_use` are the paths that need sources and sinks; None: all. `rings` are switched on.
 
         `others` returns the other netbenches that have measured on this machine since it was locked. `scratch` is a
         directory of this machine for the run; None: temporary files go to the usual directory. `port_warnings` are the
-        result of the function of this name, from before sources and sinks were opened.
+        result of the function of this name, from before sources and sinks were opened. Streams `without_frames` have
+        clients instead: their sources and sinks are never opened.
         """
         self._scratch = scratch
         self.port_warnings = port_warnings
         self.others = others
         self.topology = topology
         self._run_id = run_id
+        self._without_frames = without_frames
         self._machines = machines
         self._hosts = hosts
         self._paths = paths
@@ -103,22 +114,25 @@ class Testbed:
         """Bring up a source and a sink for every stream."""
         for path, pins in cpu_plans(self._in_use, self._cpus, cpu_plan):
             host = self._hosts[path.source.host]
-            reason = self._generator.unsupported_reason(host)
+            has_frames = path.name not in self._without_frames
+            reason = self._generator.unsupported_reason(host) if has_frames else ""
             if reason:
                 raise MissingError(
                     f"stream {path.name}: its generator cannot send from host {host.name}: {reason}; "
                     "`generator: auto` takes what works, and in a VM (topology lab-vm) pktgen does"
                 )
             sink_host = self._hosts[path.sink.host]
-            reason = self._sinks.unsupported_reason(sink_host)
+            reason = self._sinks.unsupported_reason(sink_host) if has_frames else ""
             if reason:
                 raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {reason}")
             source, sink = self._generator.source(), self._sinks.sink()
             source_clock = partial(self._monotonic, path.source.machine)
             receiver = partial(self._rings.receiver, path.name)
             usual = usual_ends(self._profile, pins)
-            ends = Endpoints(path, source, sink, usual, source_clock, sink_host, receiver)
+            ends = Endpoints(path, source, sink, usual, source_clock, sink_host, receiver, host)
             self._endpoints[path.name] = ends
+            if not has_frames:
+                continue
             try:
                 source.open(host, path.source.interface, pins[0])
             except MissingError as error:
@@ -287,6 +301,7 @@ class Testbed:
             packets=self._profile.packets,
             learning=self._learning,
             sends_plain=PLAIN_PACKET.name in self._profile.packet_names,
+            make_tool=make_tool,
             cpu_delays=partial(read_cpu_delays, softirqs=self._softirqs),
         )
 
@@ -355,6 +370,7 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
     it up or down fails. The leftovers of a killed run are undone first.
     """
     topology, in_use = resolved.topology, [path.name for path in resolved.in_use]
+    flows = bool(resolved.streams_of_flows)
     with ExitStack() as stack, shielded() as shield:
         presence = held or stack.enter_context(machine_held(resolved))
         clean()
@@ -368,7 +384,7 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
             with ExitStack() as others, shield.lifted():
                 machines: dict[str | None, Machine] = {None: here}
                 here.make([AddRunDirectory(local.scratch)])
-                here.make([*server_changes(topology), *base_changes(topology)])
+                here.make([*server_changes(topology), *base_changes(topology, keeps_offloads=flows)])
                 directories = {name: guest_directory(journal.run_id, name) for name in topology.vms}
                 here.make(AddRunDirectory(str(directory)) for directory in directories.values())
                 cables = cable_ends(topology, directories)
@@ -378,7 +394,7 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                     machines.update(others.enter_context(connected_hosts(topology, here, journal.run_id, needs)))
                 hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
                 for name in (*topology.vms, *topology.ssh_hosts):
-                    machines[name].make(base_changes(topology, name))
+                    machines[name].make(base_changes(topology, name, keeps_offloads=flows))
                 wanted = wanted_rings(topology, resolved.in_use, lambda name: machines[name].cpus)
                 policies = {uut.name: uut.napi_policy for uut in topology.uuts if uut.napi_policy != "other"}
                 rings = Rings(wanted, machines, resolved.cpus_of_streams, policies)
@@ -387,9 +403,16 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                 used = [path for path in paths if path.name in in_use]
                 for on, machine in machines.items():
                     machine.make(source_changes(resolved.profile, used, on))
+                    clients = [path for path in used if path.name in resolved.streams_of_flows]
+                    machine.make(client_changes(clients, on))
                 known = topology, journal.run_id, machines, hosts, paths, resolved.profile, used
                 testbed = Testbed(
-                    *known, others=presence.overlapping, rings=rings, scratch=local.scratch, port_warnings=warnings
+                    *known,
+                    others=presence.overlapping,
+                    rings=rings,
+                    scratch=local.scratch,
+                    port_warnings=warnings,
+                    without_frames=resolved.streams_of_flows - resolved.streams_of_frames,
                 )
                 try:
                     testbed.open_endpoints()

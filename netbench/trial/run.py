@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
@@ -16,6 +17,7 @@ from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.trial.accounting import accounts
 from netbench.trial.disturbance import GuestTime, Watched, disturbance_of, watched_threads
 from netbench.trial.draining import drain, learn_delays
+from netbench.trial.flows import end_flows, judge_flows
 from netbench.trial.loss_attribution import all_counted
 from netbench.trial.probing import learn, prove_ways
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup, guests_of
@@ -64,9 +66,13 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
     endpoints = [ends for guest in guests for ends in guest.endpoints]
     traffic = {stream: stream_traffic for guest in guests for stream, stream_traffic in guest.traffic.items()}
     began_ns, compared = setup.clock.monotonic_ns(), _compared(setup, _machines(endpoints) & set(setup.not_own))
+    flows = [guest.flows for guest in guests if guest.flows]
     with ExitStack() as loads:
         with steps.step("load"):
             under_load = _start_loads(guests, loads, trouble)
+            for of_guest in flows:
+                loads.callback(end_flows, of_guest)
+                of_guest.start()
         with steps.step("arm"):
             at_sink = {stream: change for guest in guests for stream, change in guest.active.ready.at_sink.items()}
             receiving = Receiving(endpoints, traffic, recording, spec.index, started_ns, setup.realtime, at_sink)
@@ -82,7 +88,8 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         with steps.step("send"):
             sent = {ends.path.name: unready.get(ends.path.name, NOTHING_SENT) for ends in endpoints}
             if all_armed and under_load and not unready:
-                sent = send(setup.clock, guests, spec.settle_before_s, partial(_restart, setup, spec, guests, trouble))
+                meanwhile = partial(_meanwhile, setup, spec, guests, trouble)
+                sent = send(setup.clock, guests, spec.settle_before_s, meanwhile)
         delays_after = _cpu_delays(setup, watched)
         with steps.step("drain"):
             sent_ns = setup.clock.monotonic_ns()
@@ -95,6 +102,8 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             receiving.stop(spec.drain_limit_s)
             set_ns = _clocks_set(clock_set_ns(clocks, read_clocks(setup.clock)), compared, realtime, took_ns)
         with steps.step("unload"):
+            for of_guest in flows:
+                end_flows(of_guest)
             _stop_loads(guests, trouble)
     steps.seconds["observe"] = (after.at_ns - before.at_ns) / 1e9
     with steps.step("analyse"):
@@ -108,6 +117,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
                 tuple(counts[stream.path.name] for stream in streams),
                 shared_counters(guest, before, after),
                 cpu_growth(guest, before, after),
+                guest.flows.measured if guest.flows else (),
             )
             for guest, streams in zip(guests, evidence, strict=True)
         )
@@ -127,7 +137,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         attempt,
         started_ns,
         guests=results,
-        reasons=(*trouble.reasons, *judged),
+        reasons=(*trouble.reasons, *judged, *chain.from_iterable(map(judge_flows, flows))),
         steps_s=steps.seconds,
         machine_cpu_s=machine_cpu_s,
         machine_softirq_s=machine_softirq_s,
@@ -176,6 +186,16 @@ def _clocks_set(
         if earlier and (later := after[machine])
     }
     return {machine: set_ns for machine, set_ns in differences.items() if set_ns}
+
+
+def _meanwhile(setup: TrialSetup, spec: TrialSpec, guests: list[TrialGuest], trouble: FailureCollector) -> None:
+    """Run flows, the neighbours' first, while frames are sent; or restart the victim if this trial requires it."""
+    flows = [guest.flows for guest in reversed(guests) if guest.flows]
+    for of_guest in flows:
+        of_guest.start_clients()
+    for of_guest in reversed(flows):
+        of_guest.wait()
+    _restart(setup, spec, guests, trouble)
 
 
 def _restart(setup: TrialSetup, spec: TrialSpec, guests: list[TrialGuest], trouble: FailureCollector) -> None:

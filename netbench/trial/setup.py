@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
+from netbench.errors import TestbedError
 from netbench.generators.base import Source
 from netbench.hosts.base import Host
 from netbench.hosts.clock import Clock
@@ -16,10 +17,14 @@ from netbench.model.frame_size import FrameSize
 from netbench.model.packet import Packet
 from netbench.model.paths import InterfaceRef, StreamPath
 from netbench.model.points import CounterReading, Points
+from netbench.model.scenario import Serve
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.traffic import Traffic
 from netbench.model.trial import GuestTask, TrialSpec
+from netbench.model.workload import Workload
 from netbench.sinks.base import Sink
+from netbench.tools.base import FlowEnds, Tool
+from netbench.trial.flows import GuestFlows
 from netbench.trial.learning import LearningSchedule
 from netbench.uut.base import ActiveGuest
 
@@ -42,6 +47,11 @@ def no_receiver() -> KernelThread | None:
     return None
 
 
+def no_tool(workload: Workload) -> Tool:
+    """Raise TestbedError: the trials of this set-up send frames only."""
+    raise TestbedError(f"there is no tool {workload.tool}")
+
+
 def of_this_machine(machine: str | None) -> ClockDifference | None:
     """Return the clock difference where clocks were not compared: SAME_CLOCK for this machine, else None."""
     return None if machine else SAME_CLOCK
@@ -53,7 +63,7 @@ class Endpoints:
 
     `source_clock` is CLOCK_MONOTONIC of the source's machine minus that of this machine. `sink_host` is the host of the
     sink; if it is None, frames that the sink does not count cannot be captured. `receiver` is the thread that takes in
-    the source's frames at the UUT, if it is on this machine.
+    the source's frames at the UUT, if it is on this machine. `source_host` is the host of the source, and of a client.
     """
 
     path: StreamPath
@@ -63,6 +73,7 @@ class Endpoints:
     source_clock: Callable[[], ClockDifference] = lambda: SAME_CLOCK
     sink_host: Host | None = None
     receiver: Callable[[], KernelThread | None] = no_receiver
+    source_host: Host | None = None
 
     @property
     def identities(self) -> StreamEnds:
@@ -81,7 +92,8 @@ class TrialSetup:
     that the UUT's machine has used so far. `numbers` are the numbers of all trials on this testbed.
     `scratch` is a directory for files that are not kept; None: the directory for temporary files. `cpu_delays` reads
     the delays of threads of this machine. `packets` are the described packets of trials, by name; some trials send
-    plain ones if `sends_plain`. `learning` determines when sinks send learning frames.
+    plain ones if `sends_plain`. `learning` determines when sinks send learning frames. `make_tool` returns the tool of
+    a workload.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -99,6 +111,7 @@ class TrialSetup:
     packets: Mapping[str, Packet] = field(default_factory=dict)
     learning: LearningSchedule = field(default_factory=LearningSchedule)
     sends_plain: bool = True
+    make_tool: Callable[[Workload], Tool] = no_tool
 
     def packet_of(self, path: StreamPath, size: FrameSize) -> Packet | None:
         """Return the packet of a stream: its own one, or else that of frames of this size; None is the plain one."""
@@ -124,6 +137,7 @@ class TrialGuest:
     load: NeighbourLoad | None
     endpoints: tuple[Endpoints, ...]
     traffic: Mapping[str, Traffic]  # by stream
+    flows: GuestFlows | None = None  # instead of endpoints
 
 
 def guests_of(setup: TrialSetup, spec: TrialSpec) -> list[TrialGuest]:
@@ -131,6 +145,10 @@ def guests_of(setup: TrialSetup, spec: TrialSpec) -> list[TrialGuest]:
     guests, trial = [], next(setup.numbers)
     for task in spec.guests:
         active = setup.guests[task.name]
+        if task.serves:
+            flows = _flows(setup, task, task.serves, active)
+            guests.append(TrialGuest(task.name, active, setup.loads.get(task.name), (), {}, flows))
+            continue
         endpoints = tuple(setup.endpoints[name] for name in task.streams)
         catch_up = spec.catch_up if task is spec.victim else None
         traffic = {ends.path.name: _traffic(setup, ends, active, task, trial, catch_up) for ends in endpoints}
@@ -164,6 +182,21 @@ def _traffic(
         catch_up=catch_up,
         packet=_packet(setup, path, active, frames.size),
     )
+
+
+def _flows(setup: TrialSetup, task: GuestTask, serve: Serve, active: ActiveGuest) -> GuestFlows:
+    """Return the flows of a guest; TestbedError for one that runs no commands, or has no address."""
+    inside, addresses = active.ready.inside, active.ready.addresses
+    if inside is None or not set(task.streams) <= addresses.keys():
+        raise TestbedError(f"{task.name} cannot serve: {active.uut.unserved_reason or 'it has no address'}")
+    directory = setup.scratch if inside.shares_files and setup.scratch else "/tmp"
+    ends = []
+    for name in task.streams:
+        endpoints = setup.endpoints[name]
+        assert endpoints.source_host is not None, "a testbed has the hosts of its sources"
+        number = endpoints.path.number
+        ends.append(FlowEnds(name, number, endpoints.source_host, inside, addresses[name], directory))
+    return GuestFlows(task, serve, setup.make_tool(serve.workload), ends)
 
 
 def _packet(setup: TrialSetup, path: StreamPath, active: ActiveGuest, size: FrameSize) -> Packet | None:

@@ -51,7 +51,7 @@ def send(
     if meanwhile is not None:
         meanwhile()
     # A source ends by itself; this limit only catches a source that hangs.
-    longest_s = max(traffic.duration_s for guest in guests for traffic in guest.traffic.values())
+    longest_s = max((traffic.duration_s for guest in guests for traffic in guest.traffic.values()), default=0.0)
     limit_s = 5 * longest_s + 10
     return {ends.path.name: ends.source.wait(limit_s) for guest in guests for ends in guest.endpoints}
 

@@ -133,6 +133,8 @@ class Ready:
     `at_sink` has, by stream, the function that returns the headers at the sink for the headers as sent; a stream that
     is missing there keeps its headers. Values that the UUT chooses itself are ANY. All values of a field
     that varies are one VariedValue.
+
+    `addresses` has, by stream, the UUT's own IPv4 address towards the source, where servers inside it listen.
     """
 
     next_hop_macs: Mapping[str, str]
@@ -142,6 +144,7 @@ class Ready:
     points: Points = field(default_factory=dict)
     probe_limit_s: float | None = PROBE_LIMIT_S
     at_sink: Mapping[str, LayersChange] = field(default_factory=dict)
+    addresses: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +183,11 @@ class UnitUnderTest:
     def unsupported_reason(self, packet: Packet, paths: Sequence[StreamPath]) -> str:
         """Return why this UUT cannot forward a packet on these paths, with layer and field; empty if it can."""
         return ""
+
+    @property
+    def unserved_reason(self) -> str:
+        """Why no server can run inside it; empty if it has an address and runs commands."""
+        return "netbench runs no commands inside it"
 
     @property
     def probe_limit_s(self) -> float | None:

@@ -62,6 +62,17 @@ Forward = Literal["bridge", "route", "flowtable", "tc", "xdp"]
 # Ways in which the kernel is a router: frames are addressed to it, and not to the sink.
 ROUTING = ("route", "flowtable")
 
+
+def unserved_reason(how: str) -> str:
+    """Return why a guest that forwards in this way has no address to serve at; empty if it has one."""
+    return "" if how in ROUTING else f"it has no IP address with `forward: {how}`; use `forward: route`"
+
+
+def server_addresses(paths: Iterable[StreamPath], how: str) -> dict[str, str]:
+    """Return the address towards the source of a guest that routes, by stream; none if it does not route."""
+    return {path.name: path.ingress_ip for path in paths} if how in ROUTING else {}
+
+
 _CARRIER_S = 30.0
 _GUEST_CARRIER_S = 30.0  # with an emulated CPU it may take ten seconds for one answer
 _POLL_S = 0.01

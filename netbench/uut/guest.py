@@ -18,7 +18,7 @@ from netbench.model.virtualisation import Virtualisation
 from netbench.uut import reception_probe
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.directions import sent_packet
-from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest
+from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest, server_addresses, unserved_reason
 from netbench.uut.guest_links import (
     GuestLink,
     GuestNics,
@@ -106,6 +106,10 @@ class Guest(UnitUnderTest):
         how = self._vmm.options.forward
         return unsupported_reason(packet, paths, how, self._handling((packet,)), all_ours=True)
 
+    @property
+    def unserved_reason(self) -> str:
+        return unserved_reason(self._vmm.options.forward)
+
     def sent_packet(self, packet: Packet, path: StreamPath) -> Packet:
         return sent_packet(packet, path, self._vmm.options)
 
@@ -174,6 +178,7 @@ class Guest(UnitUnderTest):
                 self._handling(site.assignment.packets),
             ),
             probe_limit_s=self.probe_limit_s,
+            addresses=server_addresses(site.paths, self._vmm.options.forward),
         )
 
     @property

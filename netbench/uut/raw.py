@@ -25,6 +25,8 @@ from netbench.uut.forwarding import (
     StartProcess,
     await_forwarding,
     forwarding_changes,
+    server_addresses,
+    unserved_reason,
 )
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import (
@@ -136,6 +138,10 @@ class Raw(UnitUnderTest):
         how = self.options.forward
         return unsupported_reason(packet, paths, how, self._handling((packet,)), all_ours=False)
 
+    @property
+    def unserved_reason(self) -> str:
+        return unserved_reason(self.options.forward)
+
     def sent_packet(self, packet: Packet, path: StreamPath) -> Packet:
         return sent_packet(packet, path, self.options)
 
@@ -201,6 +207,7 @@ class Raw(UnitUnderTest):
             points={path.name: (self._forwards_at(path),) for path in site.paths},
             at_sink=at_sink(site.paths, how, handling),
             probe_limit_s=self.probe_limit_s,
+            addresses=server_addresses(site.paths, self.options.forward),
         )
 
     def read(self) -> Reading:

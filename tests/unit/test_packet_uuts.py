@@ -612,7 +612,7 @@ def test_trials_of_packets_that_one_uut_cannot_forward_are_left_out_with_the_rea
     assert found["route"].keys() == {"vlan"}
     plan = CampaignPlan(lab, profile(), ("bridge", "route"), (), unsupported=found)
     tagged, plain = FrameSize.of(64).with_packet("vlan"), FrameSize.of(64)
-    assert [plan.forwards(name, size) for name in ("bridge", "route") for size in (plain, tagged)] == [
+    assert [plan.carries(name, size) for name in ("bridge", "route") for size in (plain, tagged)] == [
         True,
         True,
         True,
@@ -628,7 +628,7 @@ def test_a_refused_packet_may_have_the_name_of_a_size():
     tagged = {"name": "128", "headers": "Ether()/Dot1Q()/IP()/UDP()"}
     wanted = profile(packet=["plain", tagged], frame_sizes=[128])
     plan = CampaignPlan(lab, wanted, ("route",), (), unsupported=resolve(lab, wanted).unsupported)
-    assert [plan.forwards("route", size) for size in wanted.all_frame_sizes] == [True, False]
+    assert [plan.carries("route", size) for size in wanted.all_frame_sizes] == [True, False]
 
 
 ORIGINATES = {"forward": "route", "originate": "vxlan", "vni": 5}
@@ -655,7 +655,7 @@ def test_frames_that_a_uut_makes_too_long_for_the_links_are_left_out_with_the_re
     found = resolve(lab, wanted).unsupported.get("a", {})
     assert list(found) == refused
     plan = CampaignPlan(lab, wanted, ("a",), (), unsupported={"a": found})
-    assert [str(size) for size in wanted.all_frame_sizes if not plan.forwards("a", size)] == refused
+    assert [str(size) for size in wanted.all_frame_sizes if not plan.carries("a", size)] == refused
     for warning in warnings_of({"a": found}):
         assert f"links of stream s1 take at most {mtu + 18} bytes" in warning.text
         assert f"frames of at most {mtu - 32} bytes" in warning.text

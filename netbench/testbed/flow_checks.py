@@ -1,0 +1,48 @@
+"""Workloads that a tool cannot run, or that a guest cannot serve: refused before anything is touched."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from netbench.config.plugins import TOOLS, plugins
+from netbench.errors import UsageError
+from netbench.model.profile import Profile
+from netbench.model.scenario import Activity, Serve
+from netbench.model.workload import Workload
+from netbench.tools.base import Tool
+from netbench.uut.base import UnitUnderTest
+
+
+def make_tool(workload: Workload) -> Tool:
+    """Return the tool of a workload, with its options; UsageError for an unknown tool or an invalid option."""
+    kinds = plugins(TOOLS)
+    if workload.tool not in kinds:
+        raise UsageError(f"{workload.tool!r} is no kind of tool; there are {', '.join(sorted(kinds))}")
+    kind = kinds[workload.tool]
+    made: Tool = kind(kind.Options.model_validate(dict(workload.options)))
+    return made
+
+
+def workloads_in(profile: Profile, activities: Mapping[str, Iterable[Activity]]) -> Iterator[tuple[str, Serve]]:
+    """Yield each workload with its load, of the victim and of neighbours, and its place for messages."""
+    for workload in profile.tool:
+        for load in profile.loads:
+            yield f"tool {workload}", Serve(workload, load)
+    for name, acts in activities.items():
+        for activity in acts:
+            if isinstance(activity, Serve):
+                yield f"neighbour {name}", activity
+
+
+def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activity]]) -> None:
+    """UsageError for a load that a tool cannot run at."""
+    for where, serve in workloads_in(profile, activities):
+        if reason := make_tool(serve.workload).unsupported_reason(serve.load):
+            raise UsageError(f"profile {profile.name}: {where}: {reason}")
+
+
+def unserved_workloads(profile: Profile, uuts: Mapping[str, UnitUnderTest]) -> dict[str, dict[str, str]]:
+    """Return why UUTs cannot serve the workloads of a profile, by UUT and workload; UsageError if none can."""
+    reasons = {name: reason for name, uut in uuts.items() if (reason := uut.unserved_reason)}
+    if uuts and len(reasons) == len(uuts):
+        each = "; ".join(f"UUT {uut}: {reason}" for uut, reason in reasons.items())
+        raise UsageError(f"profile {profile.name}: tool: no UUT can serve: {each}")
+    return {uut: {workload.name: reason for workload in profile.tool} for uut, reason in reasons.items()}

@@ -1,0 +1,115 @@
+"""The flows of one guest in a trial: their servers inside it, their clients beside the sources, and their results."""
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from netbench.errors import MachineGoneError, TestbedError
+from netbench.hosts.base import Completed, Process
+from netbench.hosts.pipes import end
+from netbench.model.flow_result import FlowResult
+from netbench.model.scenario import Serve
+from netbench.model.trial import GuestTask
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.tools.base import GRACE_S, Demand, FlowEnds, RunningServer, Tool, ToolError
+
+
+@dataclass(slots=True)
+class GuestFlows:
+    """The flows of a guest that serves, one client and one server for each of its streams.
+
+    Order of calls: start(), start_clients(), wait(), stop(), which is harmless at any time.
+    """
+
+    task: GuestTask
+    serve: Serve
+    tool: Tool
+    ends: Sequence[FlowEnds]
+    seed: int = 1
+    servers: list[RunningServer] = field(default_factory=list)
+    clients: dict[str, tuple[FlowEnds, Process]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)  # by stream
+    results: dict[str, FlowResult] = field(default_factory=dict)
+
+    @property
+    def demand(self) -> Demand:
+        """The load of each client."""
+        return Demand(self.serve.load, self.task.duration_s, self.task.warm_up_s, self.seed)
+
+    def start(self) -> None:
+        """Start the servers; returns once clients can connect. A failure is kept for the result."""
+        for ends in self.ends:
+            with self._noted(ends):
+                self.servers.append(self.tool.start_server(ends))
+
+    def start_clients(self) -> None:
+        """Start all clients, unless a server failed: a part of the flows would be another load."""
+        for ends in self.ends if not self.errors else ():
+            with self._noted(ends):
+                process = ends.client.spawn(self.tool.client_command(ends, self.demand))
+                self.clients[ends.stream] = ends, process
+
+    def wait(self) -> None:
+        """Wait until all clients have ended, and read their figures; one that exceeds its time is killed."""
+        limit_s = self.demand.duration_s + GRACE_S
+        for stream, (ends, process) in self.clients.items():
+            with self._noted(ends):
+                self.results[stream] = self._result(ends, process, limit_s)
+        for server in self.servers:
+            with self._noted(server.ends):
+                server.require_alive()
+
+    def stop(self) -> None:
+        """Kill all clients and servers that run."""
+        for _, process in self.clients.values():
+            if process.poll() is None:
+                end(process)
+        while self.servers:
+            self.servers.pop().stop()
+
+    @property
+    def measured(self) -> tuple[FlowResult, ...]:
+        """The results by stream, in order; with the error where there is none."""
+        return tuple(
+            self.results.get(ends.stream) or self._without_result(ends.stream, self.errors.get(ends.stream, ""))
+            for ends in self.ends
+        )
+
+    def _result(self, ends: FlowEnds, process: Process, limit_s: float) -> FlowResult:
+        try:
+            stdout, stderr = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired as error:
+            end(process)
+            raise ToolError(
+                f"the client did not end within {limit_s:g} s, {GRACE_S:g} s more than it was to take"
+            ) from error
+        done = Completed((), process.returncode or 0, stdout, stderr)
+        return self.tool.result(done, self.demand, ends, self.serve.workload.name)
+
+    def _without_result(self, stream: str, error: str) -> FlowResult:
+        return FlowResult(stream, self.serve.workload.name, error=error or "not run: another flow of the trial failed")
+
+    @contextmanager
+    def _noted(self, ends: FlowEnds) -> Iterator[None]:
+        """Keep the block's TestbedError as the error of a stream, the first one, unless a whole machine is gone."""
+        try:
+            yield
+        except MachineGoneError:
+            raise
+        except TestbedError as error:
+            self.errors.setdefault(ends.stream, str(error))
+
+
+def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
+    """Yield the reasons against the flows of a trial."""
+    for result in flows.measured:
+        error = flows.errors.get(result.stream) or result.error
+        if error:
+            yield Reason(ReasonKind.TOOL_FAILED, result.stream, f"{flows.serve.workload.tool}: {error}")
+
+
+def end_flows(flows: GuestFlows) -> None:
+    """Stop flows; a connection that is gone has taken them along."""
+    with suppress(TestbedError):
+        flows.stop()
