@@ -1,56 +1,19 @@
 """Tool `http`: response times of nginx in the guest, requested by netbench's own client (tcp_client.py)."""
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from netbench.hosts.base import Completed
 from netbench.hosts.remote_code import module_command_on
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import LoadKind
 from netbench.tools.base import Demand, FlowEnds, Tool
-from netbench.tools.client_loop import LoopSettings
+from netbench.tools.client_options import CLIENT_MODULE, ClientOptions
 from netbench.tools.client_output import figures_of
 from netbench.tools.nginx import NGINX, SERVER_PROGRAMS, nginx_command, write_nginx_files
 from netbench.tools.tcp_client import ClientSettings
-
-_MODULE = "netbench.tools.tcp_client"
-
-
-class ClientOptions(BaseModel):
-    """The load of netbench's client over TCP."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    arrivals: Literal["even", "poisson"] = "even"
-    """Intended starts at a rate, and think times: evenly spaced, or a Poisson process with the same mean."""
-    connections: Annotated[int, Field(strict=True, ge=1, le=20_000)] = 1000
-    """Most connections at a rate. Operations without one wait, which is part of their response time."""
-    clients: Annotated[int, Field(strict=True, ge=1, le=20_000)] = 10
-    """Clients at load max: each starts its next operation a think time after its last one has ended."""
-    think_time: Annotated[float, Field(ge=0, le=3600)] = 0.0
-    """Seconds between two operations of a client at load max."""
-    timeout: Annotated[float, Field(gt=0, le=600)] = 10.0
-    """Seconds from the intended start after which an operation has failed."""
-    workers: Annotated[int, Field(strict=True, ge=1, le=256)] = 1
-    """Processes of nginx that serve."""
-
-    def loop(self, ends: FlowEnds, demand: Demand) -> LoopSettings:
-        """Return the load of the client."""
-        return LoopSettings(
-            address=ends.address,
-            port=ends.port,
-            duration_s=demand.duration_s,
-            warm_up_s=demand.warm_up_s,
-            timeout_s=self.timeout,
-            rate=demand.load.value if demand.load.kind is LoadKind.OPERATION_RATE else 0.0,
-            clients=self.clients,
-            think_time_s=self.think_time,
-            poisson=self.arrivals == "poisson",
-            connections=self.connections,
-            seed=demand.seed,
-        )
 
 
 class HttpOptions(ClientOptions):
@@ -82,7 +45,7 @@ class Http(Tool):
 
     def client_command(self, ends: FlowEnds, demand: Demand) -> Sequence[str]:
         settings = ClientSettings(self.options.loop(ends, demand), "/", self.options.keep_alive)
-        return module_command_on(ends.client, _MODULE, settings.as_argument)
+        return module_command_on(ends.client, CLIENT_MODULE, settings.as_argument)
 
     def result(self, done: Completed, demand: Demand, ends: FlowEnds, workload: str) -> FlowResult:
         kinds = {"response": "response", "service": "service"}
