@@ -73,7 +73,7 @@ class Tool(ABC):
     client_programs: ClassVar[tuple[str, ...]] = ("python3",)
     may_need: ClassVar[tuple[Requirement, ...]] = ()  # these programs: how to install them
     # The protocol of the server's port; a server of UDP datagrams alone cannot be probed by connecting.
-    connects: ClassVar[bool] = True
+    connects: bool = True
 
     def __init__(self, options: BaseModel) -> None:
         self._options = options

@@ -33,8 +33,8 @@ def figures_of(
     """
     output = read_output(done, program)
     try:
-        counts = {key: _whole(output[key], key) for key in (*_COUNTS, *_BYTES)}
-        errors = {_text(kind, "the kind of an error"): _whole(n, kind) for kind, n in output["errors"].items()}
+        counts = {key: whole_number(output[key], key) for key in (*_COUNTS, *_BYTES)}
+        errors = {_text(kind, "the kind of an error"): whole_number(n, kind) for kind, n in output["errors"].items()}
         latencies = tuple(latencies_of(output[key], kind, counts["completed"]) for key, kind in kinds.items())
         late = latencies_of(output["late"], "late")
         python, server = _text(output["python"], "python"), _text(output["server"], "server")
@@ -68,11 +68,11 @@ def figures_of(
 
 def latencies_of(value: Any, kind: str, count: int | None = None) -> Latencies:  # noqa: ANN401 - any JSON
     """Return the times in an output; ToolError if they contradict themselves, or are not `count`."""
-    steps = tuple((_whole(middle, kind), _whole(number, kind)) for middle, number in value["steps"])
+    steps = tuple((whole_number(middle, kind), whole_number(number, kind)) for middle, number in value["steps"])
     total, smallest, largest = (value[key] for key in ("total_ns", "smallest_ns", "largest_ns"))
     if not steps:
         smallest = largest = 0
-    found = Latencies(kind, steps, *(_whole(number, kind) for number in (total, smallest, largest)))
+    found = Latencies(kind, steps, *(whole_number(number, kind) for number in (total, smallest, largest)))
     middles = [middle for middle, _ in steps]
     is_ascending = all(lower < upper for lower, upper in pairwise(middles))
     has_mean = found.smallest_ns * found.count <= found.total_ns <= found.largest_ns * found.count
@@ -81,7 +81,8 @@ def latencies_of(value: Any, kind: str, count: int | None = None) -> Latencies: 
     return found
 
 
-def _whole(value: Any, what: str) -> int:  # noqa: ANN401 - any JSON
+def whole_number(value: Any, what: str) -> int:  # noqa: ANN401 - any JSON
+    """Return an integer >= 0 of a tool's output; ToolError for anything else."""
     if not isinstance(value, int):
         raise ToolError(f"{what} is {value!r} in its output, which is no whole number")
     return int(number_of(value, what))

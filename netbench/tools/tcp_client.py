@@ -7,11 +7,11 @@ of a distribution, in JSON. It runs on the client's host: it needs the standard 
 import json
 import select
 import sys
-from array import array
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netbench.capture.distribution import Distribution
 from netbench.tools.client_loop import Figures, Loop, LoopSettings, Session, kind_of
@@ -135,10 +135,10 @@ def session_maker(settings: ClientSettings, exchange: _Exchange) -> Callable[[],
     return lambda: _Connecting(settings.loop.address, settings.loop.port)
 
 
-def times(values_ns: "array[int]") -> dict[str, object]:
+def times(values_ns: NDArray[np.int64]) -> dict[str, object]:
     """Return the distribution of times, in ns, for the output."""
     distribution = Distribution()
-    distribution.add(np.frombuffer(values_ns, np.int64) if values_ns else np.empty(0, np.int64))
+    distribution.add(values_ns)
     return {
         "steps": distribution.steps(),
         "total_ns": distribution.total,
@@ -162,9 +162,9 @@ def output_of(figures: Figures, server: str) -> dict[str, object]:
         "run_to_server_bytes": figures.run_to_server,
         "run_to_client_bytes": figures.run_to_client,
         "cpu_share": round(figures.cpu_share, 4),
-        "response": times(figures.response_ns),
-        "service": times(figures.service_ns),
-        "late": times(figures.late_ns),
+        "response": times(np.array(figures.response_ns)),
+        "service": times(np.array(figures.service_ns)),
+        "late": times(np.array(figures.late_ns)),
     }
 
 
