@@ -40,6 +40,8 @@ class Iperf3(Tool):
     client_programs = ("iperf3",)
     may_need = (Command("iperf3", "iperf3", "the tool iperf3", optional=True, version="--version"),)
 
+    can_be_probed = False  # its server listens anew after each connection, and refuses others until then
+
     def __init__(self, options: Iperf3Options) -> None:
         super().__init__(options)
         self.options = options
