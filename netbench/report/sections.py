@@ -37,8 +37,8 @@ from netbench.report.tester_sections import (
     warnings_of,
 )
 from netbench.statistics.delay_and_order import order_refusals, refusals
-from netbench.statistics.drift import FEWEST_TO_MARK, outliers_of
 from netbench.statistics.lost_frames import paper_finding
+from netbench.statistics.outliers import FEWEST_TO_MARK, outliers_of
 
 
 def campaign_sections(model: ReportModel) -> list[Section]:

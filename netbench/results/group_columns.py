@@ -15,8 +15,8 @@ from netbench.results.export_columns import (
     value_at,
     yes_no_column,
 )
-from netbench.statistics.drift import FEWEST_TO_MARK, outliers_of
 from netbench.statistics.groups import Group
+from netbench.statistics.outliers import FEWEST_TO_MARK, outliers_of
 from netbench.statistics.totals import LOAD
 
 
