@@ -57,6 +57,30 @@ class Latencies:
 
 
 @dataclass(frozen=True, slots=True)
+class WireFigures:
+    """The figures of one stream's flows that a tap at `place` captured; None where they are unknown.
+
+    Bytes are payload that was delivered, each byte of a TCP stream once. Segments are as on the wire: datagrams of UDP.
+    `dropped_frames` were lost by the capture, `uncaptured_bytes` were acknowledged and are not in it. The `latencies`
+    are of the kinds `exchange` (first byte of a request to last byte of its response) and `handshake`. `error` is the
+    reason why the capture is useless or damaged; empty otherwise.
+    """
+
+    place: str
+    frames: int = 0
+    dropped_frames: int | None = None
+    to_server_bytes: int | None = None
+    to_client_bytes: int | None = None
+    to_server_segments: int | None = None
+    to_client_segments: int | None = None
+    retransmissions: int | None = None
+    uncaptured_bytes: int | None = None
+    connections: int | None = None
+    latencies: tuple[Latencies, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FlowResult:
     """The figures of a tool about one stream's flows, over `duration_s` seconds; None where the tool has no figure.
 
@@ -88,6 +112,7 @@ class FlowResult:
     client_late: Latencies | None = None  # of kind `late`
     client_cpu_share: float | None = None
     error: str = ""
+    wire: tuple[WireFigures, ...] = ()
 
     @property
     def to_server_bps(self) -> float | None:

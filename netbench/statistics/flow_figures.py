@@ -63,10 +63,15 @@ def latencies_of(flows: Iterable[FlowResult], kind: str) -> Latencies | None:
     return Latencies.merged(times for flow in flows for times in flow.latencies if times.kind == kind)
 
 
+def has_enough(times: Latencies, part: int) -> bool:
+    """Return whether there are enough times for a percentile, in parts of 100,000: with fewer it is the largest."""
+    return times.count >= _LEAST_TIMES[part]
+
+
 def _percentile(kind: str, part: int) -> Callable[[Sequence[FlowResult]], float | None]:
     def read(flows: Sequence[FlowResult]) -> float | None:
         times = latencies_of(flows, kind)
-        if times is None or times.count < _LEAST_TIMES[part]:
+        if times is None or not has_enough(times, part):
             return None
         return times.percentile_ns(part) / _NS_PER_MS
 

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from netbench.hosts.base import Completed
 from netbench.linux.requirements import Command
 from netbench.model.flow_result import FlowResult
+from netbench.model.flow_witness import IPERF3_KEY
 from netbench.model.units import LoadKind
-from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, number_of
+from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of
 
 
 class Iperf3Options(BaseModel):
@@ -45,6 +46,12 @@ class Iperf3(Tool):
     def __init__(self, options: Iperf3Options) -> None:
         super().__init__(options)
         self.options = options
+
+    @property
+    def wire_view(self) -> WireView:
+        if self.options.protocol == "udp":
+            return WireView("udp", key=IPERF3_KEY, message_bytes=self.options.message_size)
+        return WireView(control_connections=1)
 
     def server_command(self, ends: FlowEnds) -> Sequence[str]:
         return ["iperf3", "--server", "--bind", ends.address, "--port", str(ends.port)]

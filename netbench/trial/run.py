@@ -63,7 +63,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
     """
     steps, trouble = _Steps(setup.clock), FailureCollector()
     started_ns, clocks = setup.clock.realtime_ns(), read_clocks(setup.clock)
-    guests = guests_of(setup, spec)
+    guests = guests_of(setup, spec, recording.directory if recording.keep else None)
     endpoints = [ends for guest in guests for ends in guest.endpoints]
     traffic = {stream: stream_traffic for guest in guests for stream, stream_traffic in guest.traffic.items()}
     began_ns, compared = setup.clock.monotonic_ns(), _compared(setup, _machines(endpoints) & set(setup.not_own))
@@ -74,6 +74,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             for of_guest in flows:
                 loads.callback(end_flows, of_guest)
                 of_guest.start()
+                of_guest.arm_taps()
         with steps.step("arm"):
             at_sink = {stream: change for guest in guests for stream, change in guest.active.ready.at_sink.items()}
             receiving = Receiving(endpoints, traffic, recording, spec.index, started_ns, setup.realtime, at_sink)
@@ -106,6 +107,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             set_ns = _clocks_set(clock_set_ns(clocks, read_clocks(setup.clock)), compared, realtime, took_ns)
         with steps.step("unload"):
             for of_guest in flows:
+                of_guest.read_taps(setup.clock)
                 end_flows(of_guest)
             _stop_loads(guests, trouble)
     steps.seconds["observe"] = (after.at_ns - before.at_ns) / 1e9
