@@ -68,8 +68,10 @@ class FlowResult:
     requests, messages, connections or datagrams: `intended` are those that the load requires, `started` those sent,
     `completed` those that succeeded; `errors` are the others by kind. `run_to_server_bytes` and `run_to_client_bytes`
     are the payload of the whole run, with the warm-up, which the wire shows too. `retransmissions` are TCP segments
-    that the sender's kernel sent again. `lost_datagrams` are UDP datagrams of `started` that did not arrive. `error` is
-    the reason why there is no result; empty for a result.
+    that the sender's kernel sent again. `lost_datagrams` are UDP datagrams of `started` that did not arrive.
+    `client_late` is how late the client itself started operations, although a connection was free (actual - intended
+    start): an error of `response`. `client_cpu_share` is the client's use of one CPU; near 1, the client is the limit.
+    `error` is the reason why there is no result; empty for a result.
     """
 
     stream: str
@@ -87,6 +89,8 @@ class FlowResult:
     retransmissions: int | None = None
     lost_datagrams: int | None = None
     latencies: tuple[Latencies, ...] = ()
+    client_late: Latencies | None = None  # of kind `late`
+    client_cpu_share: float | None = None
     error: str = ""
 
     @property

@@ -1,0 +1,48 @@
+"""The options of tools whose client is netbench's own (tcp_client.py), and the client's settings."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from netbench.model.units import LoadKind
+from netbench.tools.base import GRACE_S, Demand, FlowEnds
+from netbench.tools.client_loop import LoopSettings
+
+CLIENT_MODULE = "netbench.tools.tcp_client"
+# After its duration a client awaits the outstanding operations.
+_LONGEST_TIMEOUT_S = GRACE_S - 5
+
+
+class ClientOptions(BaseModel):
+    """The load of netbench's client over TCP."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    arrivals: Literal["even", "poisson"] = "even"
+    """Intended starts at a rate, and think times: evenly spaced, or a Poisson process with the same mean."""
+    connections: Annotated[int, Field(strict=True, ge=1, le=20_000)] = 1000
+    """Most connections at a rate. Operations without one wait, which is part of their response time."""
+    clients: Annotated[int, Field(strict=True, ge=1, le=20_000)] = 10
+    """Clients at load max: each starts its next operation a think time after its last one has ended."""
+    think_time: Annotated[float, Field(ge=0, le=3600)] = 0.0
+    """Seconds between two operations of a client at load max."""
+    timeout: Annotated[float, Field(gt=0, le=_LONGEST_TIMEOUT_S)] = 10.0
+    """Seconds from the intended start after which an operation has failed."""
+    workers: Annotated[int, Field(strict=True, ge=1, le=256)] = 1
+    """Processes of nginx that serve."""
+
+    def loop(self, ends: FlowEnds, demand: Demand) -> LoopSettings:
+        """Return the load of the client."""
+        return LoopSettings(
+            address=ends.address,
+            port=ends.port,
+            duration_s=demand.duration_s,
+            warm_up_s=demand.warm_up_s,
+            timeout_s=self.timeout,
+            rate=demand.load.value if demand.load.kind is LoadKind.OPERATION_RATE else 0.0,
+            clients=self.clients,
+            think_time_s=self.think_time,
+            poisson=self.arrivals == "poisson",
+            connections=self.connections,
+            seed=demand.seed,
+        )

@@ -1,0 +1,52 @@
+"""Tool `http`: response times of nginx in the guest, requested by netbench's own client (tcp_client.py)."""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, Field
+
+from netbench.hosts.base import Completed
+from netbench.hosts.remote_code import module_command_on
+from netbench.model.flow_result import FlowResult
+from netbench.model.units import LoadKind
+from netbench.tools.base import Demand, FlowEnds, Tool
+from netbench.tools.client_options import CLIENT_MODULE, ClientOptions
+from netbench.tools.client_output import figures_of
+from netbench.tools.nginx import NGINX, SERVER_PROGRAMS, nginx_command, write_nginx_files
+from netbench.tools.tcp_client import ClientSettings
+
+
+class HttpOptions(ClientOptions):
+    """The requests of a web client."""
+
+    body_size: Annotated[int, Field(strict=True, ge=1, le=16 << 20)] = 1024
+    """Bytes of each response, without its head."""
+    keep_alive: bool = True
+    """Whether connections are used for several requests."""
+
+
+class Http(Tool):
+    """Requests at intended times (load `100/s`, open loop), or of clients that wait for responses (load `max`)."""
+
+    Options: ClassVar[type[BaseModel]] = HttpOptions
+    loads = frozenset({LoadKind.MAX, LoadKind.OPERATION_RATE})
+    server_programs = SERVER_PROGRAMS
+    may_need = (NGINX,)
+
+    def __init__(self, options: HttpOptions) -> None:
+        super().__init__(options)
+        self.options = options
+
+    def before_serving(self, ends: FlowEnds) -> None:
+        write_nginx_files(ends, self.options.workers, self.options.body_size)
+
+    def server_command(self, ends: FlowEnds) -> Sequence[str]:
+        return nginx_command(ends)
+
+    def client_command(self, ends: FlowEnds, demand: Demand) -> Sequence[str]:
+        settings = ClientSettings(self.options.loop(ends, demand), "/", self.options.keep_alive)
+        return module_command_on(ends.client, CLIENT_MODULE, settings.as_argument)
+
+    def result(self, done: Completed, demand: Demand, ends: FlowEnds, workload: str) -> FlowResult:
+        kinds = {"response": "response", "service": "service"}
+        return figures_of(done, demand, ends, workload, kinds, "netbench http client")

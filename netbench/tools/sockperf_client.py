@@ -1,0 +1,124 @@
+"""Runs a client of sockperf and prints its figures: `python -m netbench.tools.sockperf_client ARGUMENT…`.
+
+The arguments are those of sockperf. Its full log, one line for each message, is read where it is written. The output is
+one JSON object (sealed_output.py). It runs on the client's host: it needs the standard library and numpy alone.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from netbench.tools.sealed_output import sealed
+from netbench.tools.tcp_client import times
+
+_NUMBERS = r"RunTime=(\d+\.\d{3}) sec; (?:Warm up time=\d+ msec; )?SentMessages=(\d+); ReceivedMessages=(\d+)$"
+_TOTAL = re.compile(r"^sockperf: \[Total Run\] " + _NUMBERS, re.MULTILINE)
+_VALID = re.compile(r"^sockperf: \[Valid Duration\] " + _NUMBERS, re.MULTILINE)
+_OTHERS = re.compile(
+    r"# dropped messages = (\d+); # duplicated messages = (\d+); # out-of-order messages = (\d+)(?:\x1b\[0m)?$",
+    re.MULTILINE,
+)
+_MEAN = re.compile(r"avg-rtt=(\d+\.\d{3}) \(", re.MULTILINE)
+_EXTREME = r"^sockperf: ---> <{}> observation = +(\d+\.\d{{3}})$"
+_LARGEST, _SMALLEST = (re.compile(_EXTREME.format(name), re.MULTILINE) for name in ("MAX", "MIN"))
+_SUMMARY = (_TOTAL, _VALID, _OTHERS, _MEAN, _LARGEST, _SMALLEST)
+_VERSION = re.compile(r"== version #([!-~]{1,40}) ==")
+_HEADING = "packet, txTime(sec), rxTime(sec), rtt(usec)\n"
+_ROW = re.compile(r"(\d+), (\d+)\.(\d{9}), (\d+)\.(\d{9}), (\d+)\.(\d{3})")
+_RULE = "------------------------------"
+_NS, _ROUNDING_NS = 1_000_000_000, 2
+_EMPTY = "No valid observations found"
+_SILENT = "No messages were received"
+_LAST_WORDS = 300
+
+
+def figures_in(output: str, log: str) -> dict[str, object]:
+    """Return the figures in the output of sockperf and its full log; ValueError if they are incomplete or differ.
+
+    The summary is in both. Each row has the times of a message and of its reply, and their difference.
+    """
+    for words in (_SILENT, _EMPTY):
+        if words in output or words in log:
+            raise ValueError(f"sockperf: {words.lower()}")
+    found = [(pattern.findall(output), pattern.findall(log)) for pattern in _SUMMARY]
+    if any(len(here) != 1 or here != there for here, there in found):
+        raise ValueError("sockperf's output and its log contradict each other, or are incomplete")
+    (total,), (valid,), (others,), (mean,), (largest,), (smallest,) = (here for here, _ in found)
+    sent, received, rtts = np.array(_rows(log), np.int64).reshape(-1, 3).T
+    dropped, duplicated, disordered = map(int, others)
+    between = (received - sent, rtts)
+    if (
+        len(rtts) != int(valid[2])
+        or not len(rtts)
+        or np.abs(between[0] - between[1]).max() > _ROUNDING_NS
+        or np.diff(sent).min(initial=0) < 0
+        or (between[0] < 0).any()
+        or abs(_ns(mean) - between[0].mean()) > _ROUNDING_NS
+        or abs(_ns(largest) - between[0].max()) > _ROUNDING_NS
+        or abs(_ns(smallest) - between[0].min()) > _ROUNDING_NS
+    ):
+        raise ValueError("sockperf's log contradicts its summary")
+    return {
+        "version": _version(output),
+        "valid_s": float(valid[0]),
+        "total_s": float(total[0]),
+        "total_sent": int(total[1]),
+        "total_received": int(total[2]),
+        "sent": int(valid[1]),
+        "received": int(valid[2]),
+        "dropped": dropped,
+        "duplicated": duplicated,
+        "out_of_order": disordered,
+        "rtt": times(between[0]),
+    }
+
+
+def _rows(log: str) -> list[tuple[int, int, int]]:
+    """Return the times of messages, of replies and between them, in ns."""
+    _, heading, rest = log.partition(_HEADING)
+    rows, rule, after = rest.partition(_RULE)
+    if not heading or not rule or after.strip():
+        raise ValueError("sockperf's log is incomplete")
+    times_ns = []
+    for number, line in enumerate(rows.splitlines()):
+        row = _ROW.fullmatch(line)
+        if not row or int(row[1]) != number:
+            raise ValueError(f"sockperf's log has {line[:80]!r} for message {number}")
+        sent_s, sent_ns, received_s, received_ns, rtt_us, rtt_ns = map(int, row.groups()[1:])
+        times_ns.append((sent_s * _NS + sent_ns, received_s * _NS + received_ns, rtt_us * 1000 + rtt_ns))
+    return times_ns
+
+
+def _ns(microseconds: str) -> int:
+    return int(microseconds.replace(".", ""))
+
+
+def _version(output: str) -> str:
+    match = _VERSION.search(output)
+    if not match:
+        raise ValueError("sockperf's output lacks its version")
+    return match[1]
+
+
+def main() -> None:
+    """Run sockperf and print its figures."""
+    # A file in memory, which leaves nothing behind.
+    descriptor = os.memfd_create("sockperf")
+    path = f"/proc/self/fd/{descriptor}"
+    command = ["setpriv", "--pdeathsig", "KILL", "sockperf", *sys.argv[1:], "--full-rtt", "--full-log", path]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", pass_fds=(descriptor,))
+    words = (done.stdout + done.stderr).strip()
+    try:
+        if done.returncode:
+            raise ValueError(f"sockperf ended with exit code {done.returncode}")
+        sys.stdout.write(sealed(figures_in(done.stdout, Path(path).read_text(errors="replace"))))
+    except ValueError as error:
+        sys.exit(f"{error}; its last words: {' '.join(words.split())[-_LAST_WORDS:]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""The client of the tools `http` and `connect`: `python -m netbench.tools.tcp_client SETTINGS`, which is JSON.
+
+It sends GET requests, or only connects, and prints counts, errors by kind, payload, and times as steps
+of a distribution, in JSON. It runs on the client's host: it needs the standard library and numpy alone.
+"""
+
+import json
+import select
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netbench.capture.distribution import Distribution
+from netbench.tools.client_loop import Figures, Loop, LoopSettings, Session, kind_of
+from netbench.tools.http_response import Response
+from netbench.tools.sealed_output import sealed
+
+_BUFFER_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """The work of the client: `loop` has its load; without a `path` it only connects."""
+
+    loop: LoopSettings
+    path: str = ""
+    keep_alive: bool = True
+
+    @property
+    def as_argument(self) -> str:
+        """The argument of the client."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def of(argument: str) -> "ClientSettings":
+        """Return the settings in the argument of the client."""
+        values = json.loads(argument)
+        return ClientSettings(**(values | {"loop": LoopSettings(**values["loop"])}))
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """Constants of all connections, and the server's name as it replied."""
+
+    request: bytes
+    keep_alive: bool
+    buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(_BUFFER_BYTES)))
+    server: str = ""
+
+
+class _Connecting(Session):
+    """Connects, and closes the connection at once."""
+
+    __slots__ = ()
+
+    def start(self, loop: Loop) -> None:
+        loop.complete(self, keep=False)
+
+    def proceed(self, loop: Loop, mask: int) -> None:
+        return
+
+
+class _Requesting(Session):
+    """Sends requests, and receives their responses."""
+
+    __slots__ = ("_exchange", "_response", "_unsent")
+
+    def __init__(self, settings: LoopSettings, exchange: _Exchange) -> None:
+        super().__init__(settings.address, settings.port)
+        self._exchange = exchange
+        self._response = Response()
+        self._unsent = b""
+
+    def start(self, loop: Loop) -> None:
+        self._response = Response()
+        self._unsent = self._exchange.request
+        self._send(loop)
+
+    def proceed(self, loop: Loop, mask: int) -> None:
+        if mask & select.EPOLLOUT and self._unsent:
+            self._send(loop)
+        elif mask & ~select.EPOLLOUT:
+            self._receive(loop)
+
+    def _send(self, loop: Loop) -> None:
+        try:
+            sent = self.socket.send(self._unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            loop.fail(self, kind_of(error.errno))
+            return
+        loop.count_sent(self, sent)
+        self._unsent = self._unsent[sent:]
+        loop.await_events(self, select.EPOLLIN | select.EPOLLOUT if self._unsent else select.EPOLLIN)
+
+    def _receive(self, loop: Loop) -> None:
+        buffer = self._exchange.buffer
+        try:
+            size = self.socket.recv_into(buffer)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if self.operation is None:
+                loop.forget_idle(self)
+            else:
+                loop.fail(self, kind_of(error.errno))
+            return
+        loop.count_received(self, size)
+        if self.operation is None:  # the server closes the connection, or sends what was not requested
+            loop.forget_idle(self)
+            return
+        response = self._response
+        if size:
+            response.feed(buffer[:size])
+        else:
+            response.end()
+        if not response.error and not response.is_complete:
+            return
+        self._exchange.server = self._exchange.server or response.server
+        keep = self._exchange.keep_alive and response.is_reusable and not self._unsent
+        if response.error:
+            loop.fail(self, response.error, keep=keep)
+        else:
+            loop.complete(self, keep=keep)
+
+
+def session_maker(settings: ClientSettings, exchange: _Exchange) -> Callable[[], Session]:
+    """Return the function that makes the client's connections."""
+    if settings.path:
+        return lambda: _Requesting(settings.loop, exchange)
+    return lambda: _Connecting(settings.loop.address, settings.loop.port)
+
+
+def times(values_ns: NDArray[np.int64]) -> dict[str, object]:
+    """Return the distribution of times, in ns, for the output."""
+    distribution = Distribution()
+    distribution.add(values_ns)
+    return {
+        "steps": distribution.steps(),
+        "total_ns": distribution.total,
+        "smallest_ns": distribution.smallest,
+        "largest_ns": distribution.largest,
+    }
+
+
+def output_of(figures: Figures, server: str) -> dict[str, object]:
+    """Return the output of the client. Its keys are those that `client_output.py` reads."""
+    return {
+        "python": sys.version.split()[0],
+        "server": server,
+        "intended": figures.intended,
+        "started": figures.started,
+        "completed": figures.completed,
+        "errors": dict(sorted(figures.errors.items())),
+        "connections": figures.connections,
+        "to_server_bytes": figures.to_server,
+        "to_client_bytes": figures.to_client,
+        "run_to_server_bytes": figures.run_to_server,
+        "run_to_client_bytes": figures.run_to_client,
+        "cpu_share": round(figures.cpu_share, 4),
+        "response": times(np.array(figures.response_ns)),
+        "service": times(np.array(figures.service_ns)),
+        "late": times(np.array(figures.late_ns)),
+    }
+
+
+def main() -> None:
+    """Run the client that the first argument describes, and print its figures."""
+    settings = ClientSettings.of(sys.argv[1])
+    loop = settings.loop
+    host = f"[{loop.address}]" if ":" in loop.address else loop.address
+    fields = f"Host: {host}:{loop.port}\r\n" + ("" if settings.keep_alive else "Connection: close\r\n")
+    exchange = _Exchange(f"GET {settings.path} HTTP/1.1\r\n{fields}\r\n".encode(), settings.keep_alive)
+    figures = Loop(loop, session_maker(settings, exchange)).run()
+    sys.stdout.write(sealed(output_of(figures, exchange.server)))
+
+
+if __name__ == "__main__":
+    main()
