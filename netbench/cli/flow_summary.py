@@ -71,4 +71,4 @@ def _shown_figures(groups: Sequence[FlowGroup], kind: str) -> Iterator[FlowFigur
 
 def _percentile(figure: FlowFigure) -> str:
     """Return the heading of a percentile: its name above its unit."""
-    return f"{figure.title.split(', ')[-1]}\n{figure.unit}"
+    return f"{figure.title.split(' ')[0]}\n{figure.unit}"

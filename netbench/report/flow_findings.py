@@ -25,6 +25,8 @@ from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans, ratio_of_intervals
 
 _MANY_ERRORS = 0.01  # of the operations: from here on, percentiles of the completed ones are too good
+_ALIKE = 0.01  # of the highest rate: smaller differences between UUTs that keep up with a load are no ranking
+_BUSY = 0.9  # of one CPU: from here on, the client may be the limit
 _REACHED = 0.99  # of the intended operations: below, the client did not keep up
 
 
@@ -33,7 +35,10 @@ def flow_findings(results: CampaignResults) -> tuple[Finding, ...]:
     groups = flow_groups_of(results)
     if not any(group.valid for group in groups):
         return (Finding("Result", no_result(results), "verdicts"),)
-    known = [finding for figure in leading_figures(groups) for finding in _ranking(results, groups, figure)]
+    figures = leading_figures(groups)
+    known = [
+        finding for figure in figures for finding in _ranking(results, groups, figure, is_first=figure is figures[0])
+    ]
     known += _neighbours(results, groups)
     if texts := caveats(results, (), _caveats(results, groups)):
         (lead, anchor), *others = texts
@@ -41,9 +46,16 @@ def flow_findings(results: CampaignResults) -> tuple[Finding, ...]:
     return tuple(known) or (Finding("Result", sentence("flow_findings.no_figure"), "verdicts"),)
 
 
-def _ranking(results: CampaignResults, groups: Sequence[FlowGroup], figure: FlowFigure) -> Iterator[Finding]:
-    """The best UUT of each setting by a figure, in the cell that most UUTs have, and the others relative to it."""
+def _ranking(
+    results: CampaignResults, groups: Sequence[FlowGroup], figure: FlowFigure, *, is_first: bool
+) -> Iterator[Finding]:
+    """The best UUT of each setting by a figure, in the cell that most UUTs have, and the others relative to it.
+
+    Rates that are alike, because all UUTs keep up with the load, rank nothing: they are no finding beside another one.
+    """
     shown = _comparable([group for group in groups if figure.name in group.figures], figure)
+    if not is_first and figure.is_better_high and _are_alike(group.figures[figure.name].mean for group in shown):
+        return
     group_of = {group.uut: group for group in shown}
     settings = uuts_by_setting(results, group_of)
     leads, details = list[str](), list[str]()
@@ -97,6 +109,11 @@ def _of_setting(groups: Sequence[FlowGroup], figure: FlowFigure, name: Callable[
     if not others:
         of_top = figure_interval(figure, top.figures[figure.name])
         return sentence("flow_findings.only", uut=name(top.uut), figure=figure.title, amount=of_top), []
+    if figure.is_better_high and _are_alike(group.figures[figure.name].mean for group in groups):
+        names = enumerated(shortened([name(group.uut) for group in groups], "more_uuts_alike"))
+        of_base = figure_interval(figure, base.figures[figure.name])
+        limit = f"{100 * _ALIKE:g}"
+        return sentence("flow_findings.alike", uuts=names, figure=figure.title, limit=limit, amount=of_base), []
     adjective = "highest" if figure.is_better_high else "lowest"
     tied = [group for group in others if not ratio(group, top).significant]
     if tied:
@@ -129,6 +146,11 @@ def _of_setting(groups: Sequence[FlowGroup], figure: FlowFigure, name: Callable[
     if texts:
         details.append(f"{'; '.join(shortened(texts, 'more_uuts_worse', MOST_NAMED - 1))}.")
     return lead, details
+
+
+def _are_alike(rates: Iterable[float]) -> bool:
+    known = list(rates)
+    return max(known) - min(known) <= _ALIKE * max(known)
 
 
 def _badness(group: FlowGroup, figure: FlowFigure) -> float:
@@ -211,6 +233,11 @@ def _caveats(results: CampaignResults, groups: Sequence[FlowGroup]) -> Iterator[
             ),
             "rates",
         )
+    if busy := [group for group in groups if (share := _client_share(group)) is not None and share > _BUSY]:
+        worst = max(busy, key=lambda group: _client_share(group) or 0.0)
+        most = rough_percent(_client_share(worst))
+        text = sentence("flow_findings.busy_client", uuts=_named(results, busy), share=most, where=_where(worst))
+        yield text, "rates"
     slow = [group for group in groups if (reached := _reached(group)) is not None and reached < _REACHED]
     if slow:
         worst = min(slow, key=lambda group: _reached(group) or 0.0)
@@ -230,6 +257,12 @@ def _reached(group: FlowGroup) -> float | None:
     flows = [flow for trial in group.valid for flow in trial.victim.flows]
     known = [(flow.started, flow.intended) for flow in flows if flow.started is not None and flow.intended]
     return sum(started for started, _ in known) / sum(intended for _, intended in known) if known else None
+
+
+def _client_share(group: FlowGroup) -> float | None:
+    """The largest share of one CPU that a client used in a valid trial; None where it is unknown."""
+    shares = (flow.client_cpu_share for trial in group.valid for flow in trial.victim.flows)
+    return max((share for share in shares if share is not None), default=None)
 
 
 def _named(results: CampaignResults, groups: Iterable[FlowGroup]) -> str:

@@ -18,11 +18,11 @@ def figure_mean(figure: FlowFigure, group: FlowGroup) -> str:
 
 
 def figure_spread(figure: FlowFigure, interval: Interval | None) -> str:
-    """± half width, or the limits of an interval that goes below 0; empty where it is unknown."""
-    if interval is None or interval.half_width is None:
+    """± half width, or the limits of an interval that goes below 0; empty where it is unknown or 0."""
+    if interval is None or not interval.half_width:
         return ""
     if figure.is_ratio and not interval.mean:
-        return f"< {percent_limit(interval.half_width)}" if interval.half_width else ""
+        return f"< {percent_limit(interval.half_width)}"
 
     def show(value: float) -> str:
         return figure_value(figure, value)

@@ -114,7 +114,9 @@ class ReportModel:
         shown = replace(results, trials=wanted, planned_trials=results.planned_trials - len(calibration))
         groups = with_limits(group_trials(shown))
         flows = flow_groups_of(shown)
-        uuts = uuts_in_order([*shown.uuts, *(group.uut for group in groups), *(group.uut for group in flows)], shown.facts)
+        uuts = uuts_in_order(
+            [*shown.uuts, *(group.uut for group in groups), *(group.uut for group in flows)], shown.facts
+        )
         groups = tuple(sorted(groups, key=lambda group: uuts.index(group.uut)))
         flows = tuple(sorted(flows, key=lambda group: uuts.index(group.uut)))
         model = cls(shown, groups, styles(uuts, shown.settings), calibration, flows, counters or CounterTotals())

@@ -46,7 +46,14 @@ def _errors(row: Any) -> str | None:  # noqa: ANN401 - likewise
     return None if flow is None else ";".join(f"{kind}={number}" for kind, number in flow.errors.items())
 
 
-_UNNAMED = ("retransmissions",)  # figures with a column of another type
+_WHOLE = ("retransmissions",)  # figures with a column of integers
+
+
+def _client_late(row: Any) -> float | None:  # noqa: ANN401 - likewise
+    late = None if row.flow is None else row.flow.client_late
+    return None if late is None else late.percentile_ns(99_000) / NS_PER_MS
+
+
 FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
     *columns_at(str, "flow", "workload", "tool"),
     column_at("flow_duration_s", float, "flow.duration_s"),
@@ -56,9 +63,11 @@ FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
     ExportColumn("failed_operations", int, lambda row: None if row.flow is None else sum(row.flow.errors.values())),
     ExportColumn("errors", str, _errors),
     *columns_at(int, "flow", "retransmissions", "lost_datagrams"),
-    *(ExportColumn(figure.name, float, _of_flow(figure)) for figure in FIGURES if figure.name not in _UNNAMED),
+    *(ExportColumn(figure.name, float, _of_flow(figure)) for figure in FIGURES if figure.name not in _WHOLE),
     *(column for kind in KINDS for column in _times(kind)),
-    column_at("tool_error", str, "flow.error"),
+    ExportColumn("client_late_p99_ms", float, _client_late),
+    column_at("client_cpu_share", float, "flow.client_cpu_share"),
+    ExportColumn("tool_error", str, lambda row: None if row.flow is None else row.flow.error or None),
 )
 """The columns of a flow; the row has it in `flow`."""
 

@@ -49,7 +49,8 @@ class FlowFigure:
     def heading(self) -> str:
         """Its title with its unit; ratios are shown in percent."""
         unit = "%" if self.is_ratio else self.unit
-        return f"{self.title[:1].upper()}{self.title[1:]}{f' [{unit}]' if unit else ''}"
+        title = self.title if self.kind else f"{self.title[:1].upper()}{self.title[1:]}"
+        return f"{title} [{unit}]" if unit else title
 
     @property
     def is_ratio(self) -> bool:
@@ -104,7 +105,7 @@ FIGURES: tuple[FlowFigure, ...] = (
     FlowFigure("error_ratio", "failed operations", "", _error_ratio),
     FlowFigure("retransmissions", "retransmissions", "", _summed(lambda flow: flow.retransmissions)),
     *(
-        FlowFigure(f"{kind}_{name.replace('.', '')}_ms", f"{title}, {name}", "ms", _percentile(kind, part), kind=kind)
+        FlowFigure(f"{kind}_{name.replace('.', '')}_ms", f"{name} {title}", "ms", _percentile(kind, part), kind=kind)
         for kind, title in KINDS.items()
         for part, name in ((part, percentile_name(part)) for part in PERCENTILES)
     ),

@@ -107,7 +107,7 @@ OF_FLOWS = """
     rtt_p95_ms rtt_p99_ms rtt_p999_ms connect_p50_ms connect_p95_ms connect_p99_ms connect_p999_ms response_times
     response_min_ms response_mean_ms response_max_ms service_times service_min_ms service_mean_ms service_max_ms
     rtt_times rtt_min_ms rtt_mean_ms rtt_max_ms connect_times connect_min_ms connect_mean_ms connect_max_ms
-    tool_error
+    client_late_p99_ms client_cpu_share tool_error
 """
 FIRST = {
     "uut": "raw",

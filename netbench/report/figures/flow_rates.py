@@ -126,7 +126,7 @@ def _sized(model: ReportModel) -> list[SizedFigure]:
 
 
 def _is_shown(figure: FlowFigure, group: FlowGroup) -> bool:
-    of_times = figure.kind == group.kind_of_times and figure.title.endswith((", p50", ", p99"))
+    of_times = figure.kind == group.kind_of_times and figure.title.startswith(("p50 ", "p99 "))
     return figure.is_better_high or (bool(figure.kind) and of_times)
 
 
