@@ -1,5 +1,6 @@
 """The result of the flows between one client and its server in a trial, as the tool reported it."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -33,10 +34,13 @@ class Latencies:
 
     def percentile_ns(self, per_hundred_thousand: int) -> int:
         """Return the least time that so many of 100,000 times do not exceed (nearest rank), accurate to 0.05 %."""
-        rank = -(-per_hundred_thousand * self.count // 100_000)
-        up_to = accumulate(number for _, number in self.steps)
-        middle = next(middle for (middle, _), total in zip(self.steps, up_to, strict=True) if total >= rank)
-        return min(max(middle, self.smallest_ns), self.largest_ns)
+        return self.times_at_ns([-(-per_hundred_thousand * self.count // 100_000)])[0]
+
+    def times_at_ns(self, ranks: Iterable[int]) -> list[int]:
+        """Return the times at these ranks in ascending order, from 1 (the smallest time) to `count` (the largest)."""
+        up_to = list(accumulate(number for _, number in self.steps))
+        middles = (self.steps[bisect_left(up_to, rank)][0] for rank in ranks)
+        return [min(max(middle, self.smallest_ns), self.largest_ns) for middle in middles]
 
     @classmethod
     def merged(cls, parts: "Iterable[Latencies]") -> "Latencies | None":
