@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from netbench.statistics.drift import Steadiness, outliers_of
+from netbench.statistics.drift import Steadiness
 from netbench.statistics.groups import group_trials
+from netbench.statistics.outliers import outliers_of
 from tests.unit.comparison_factory import SCATTER
 from tests.unit.steadiness_factory import Made
 

@@ -1,41 +1,21 @@
 """The commands, without logic. Each command imports its heavy modules itself."""
 
-import os
 import sys
-import time
 from enum import StrEnum
-from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from netbench.cli import completion
-from netbench.cli.arguments import (
-    DirectoryArgument,
-    DryRunOption,
-    JsonOption,
-    OutputOption,
-    ProfileArgument,
-    ScenarioOption,
-    SettingsOption,
-    SizeOption,
-    StrictOption,
-    TopologyArgument,
-    UutOption,
-    WaitOption,
-    time_budget_s,
-    words_of,
-)
+from netbench.cli.arguments import DirectoryArgument, JsonOption, ScenarioOption, SizeOption, UutOption, words_of
 from netbench.cli.authoring import authoring_app
+from netbench.cli.campaign import resume, run, search
 from netbench.cli.export import export
 from netbench.cli.hosts import hosts_app
 from netbench.cli.image import image_app
 from netbench.cli.output import LastingOutput, complain, say, width_of
 from netbench.errors import ExitCode, UsageError
-
-if TYPE_CHECKING:
-    from netbench.campaign.request import CampaignRequest
 
 app = typer.Typer(
     name="netbench",
@@ -47,16 +27,6 @@ app = typer.Typer(
 app.add_typer(image_app, name="image")
 app.add_typer(hosts_app, name="hosts")
 app.add_typer(authoring_app)
-
-
-class SearchMethod(StrEnum):
-    """The methods of `netbench search`."""
-
-    MLRSEARCH = "mlrsearch"
-    RFC2544 = "rfc2544"
-    TST009 = "tst009"
-    LOSS_RATE = "loss-rate"
-    SWEEP = "sweep"
 
 
 class ComparisonFormat(StrEnum):
@@ -85,138 +55,8 @@ def netbench(
     """Measure how well hosts forward packets when they are virtualised, and how much guests disturb each other."""
 
 
-@app.command()
-def run(
-    topology: TopologyArgument,
-    profile: ProfileArgument,
-    output: OutputOption = None,
-    uut: UutOption = None,
-    scenario: ScenarioOption = None,
-    settings: SettingsOption = None,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="OTHER",
-            help="Measure each UUT in turn with a second version: from another topology, or from this one with a "
-            "changed key (uuts.NAME.KEY=VALUE; may be repeated). `netbench compare DIR` then compares the two.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="The seed of the random order and flows; the same as --set seed=N.")
-    ] = None,
-    loads_from: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="BASE", help="Replay the rates of this result directory where loads are shares of a maximum."
-        ),
-    ] = None,
-    time_budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="The longest duration of the campaign, such as 5m: one repetition of everything first, then more; "
-            "trials are shorter if even one repetition takes too long.",
-        ),
-    ] = None,
-    wait: WaitOption = False,
-    strict: StrictOption = False,
-    dry_run: DryRunOption = False,
-) -> None:
-    """Run a campaign: every trial of PROFILE on every UUT of TOPOLOGY."""
-    request = _request(
-        topology,
-        profile,
-        uuts=uut or (),
-        scenarios=scenario or (),
-        settings=[*(settings or ()), *([f"seed={seed}"] if seed is not None else [])],
-        against=against or (),
-        loads_from=loads_from,
-        time_budget_s=time_budget_s(time_budget),
-    )
-    _measure(request, output, wait=wait, strict=strict, dry_run=dry_run)
-
-
-@app.command()
-def search(
-    topology: TopologyArgument,
-    profile: ProfileArgument = "ndr",
-    output: OutputOption = None,
-    uut: UutOption = None,
-    scenario: ScenarioOption = None,
-    settings: SettingsOption = None,
-    method: Annotated[SearchMethod | None, typer.Option(help="Search method; default: that of the profile.")] = None,
-    loss: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PERCENT", help="The permitted loss ratio, such as 0% or 0.5%; may be repeated."),
-    ] = None,
-    wait: WaitOption = False,
-    strict: StrictOption = False,
-    dry_run: DryRunOption = False,
-) -> None:
-    """Find the highest load that each UUT forwards loss-free.
-
-    Or with the permitted loss (PDR). PROFILE sets the frames, and may be any profile: its loads are not used.
-    """
-    from netbench.model.fields import parse_percent
-
-    for percent in loss or ():
-        try:
-            parse_percent(percent)
-        except ValueError as error:
-            raise UsageError(f"--loss {percent}: {error}") from error
-    overrides = ["schedule.kind=search", *([f"schedule.method={method.value}"] if method else [])]
-    if loss or method not in (None, SearchMethod.MLRSEARCH):  # other methods need one loss, which profiles may lack
-        overrides.append(f"schedule.loss=[{', '.join(loss or ['0%'])}]")
-    request = _request(
-        topology, profile, uuts=uut or (), scenarios=scenario or (), settings=[*overrides, *(settings or ())]
-    )
-    _measure(request, output, wait=wait, strict=strict, dry_run=dry_run)
-
-
-def _request(topology: str, profile: str, **options: Any) -> "CampaignRequest":  # noqa: ANN401 - as of read_request
-    from netbench.campaign.request import read_request
-    from netbench.config.shipped import PROFILES, TOPOLOGIES, find
-
-    return read_request(find(TOPOLOGIES, topology), find(PROFILES, profile), **options)
-
-
-def _measure(request: "CampaignRequest", output: Path | None, *, wait: bool, strict: bool, dry_run: bool) -> None:
-    if dry_run:
-        from netbench.cli.dry_run import describe
-        from netbench.testbed.preconditions import port_warnings, refuse_unreturnable_ports, refuse_unsafe_ports
-
-        for line in describe(request):
-            say(line)
-        refuse_unsafe_ports(request.topology)
-        refuse_unreturnable_ports(request.topology)
-        for text in port_warnings(request.topology):
-            say(f"# warning: {text}")
-        return
-    from netbench.campaign import runner as campaign
-    from netbench.cli.progress import carry_out
-    from netbench.plan.warnings import left_out
-    from netbench.results.directory import ResultDirectory
-
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    default = Path("results") / f"{request.topology.name}-{request.profile.name}-{stamp}"
-    directory = ResultDirectory(output or default)
-    directory.refuse_existing()
-    for text in left_out(request.resolved.unsupported):
-        say(f"left out: {text}")
-    carry_out(
-        directory, lambda observers: campaign.start(request, directory, sys.argv, observers, wait=wait), strict=strict
-    )
-
-
-@app.command()
-def resume(directory: DirectoryArgument, wait: WaitOption = False, strict: StrictOption = False) -> None:
-    """Go on with a campaign at the first missing trial."""
-    from netbench.campaign import runner as campaign
-    from netbench.cli.progress import carry_out
-    from netbench.results.directory import ResultDirectory
-
-    results = ResultDirectory(directory)
-    carry_out(results, lambda observers: campaign.resume(results, sys.argv, observers, wait=wait), strict=strict)
+for command in (run, search, resume):
+    app.command()(command)
 
 
 @app.command()
@@ -442,36 +282,3 @@ def clean(
         say("nothing to clean up")
     if any(cleaned.failures for cleaned in runs):
         raise typer.Exit(ExitCode.BROKEN)
-
-
-def _message(error: typer.TyperException) -> str:
-    """Return the error in a command line; errors that pydantic found for typer get netbench's wording."""
-    from pydantic import ValidationError
-
-    from netbench.config.wording import words_for
-
-    if isinstance(error.__cause__, ValidationError):
-        error.message = "; ".join(words_for(problem) for problem in error.__cause__.errors(include_url=False))
-    text = StringIO()
-    error.show(text)  # type: ignore[attr-defined]  # all exceptions that typer raises have it
-    return text.getvalue().rstrip().expandtabs(4)
-
-
-def run_command_line(arguments: list[str]) -> int:
-    """Run a command line and return its exit code; errors of the command itself are raised."""
-    try:
-        # Not app(): it would turn a closed pipe and every signal into its own exit codes.
-        command = typer.main.get_command(app)
-        if "_NETBENCH_COMPLETE" in os.environ:  # a shell completes, by the script of --show-completion
-            try:
-                command.main(arguments, prog_name="netbench")
-            except SystemExit as ended:
-                return int(ended.code or 0)
-        with command.make_context("netbench", arguments) as context:
-            command.invoke(context)
-    except typer.Exit as leaving:
-        return leaving.exit_code
-    except typer.TyperException as error:
-        complain(_message(error))
-        return error.exit_code
-    return ExitCode.DONE

@@ -6,12 +6,17 @@ import os
 import resource
 import sys
 from collections.abc import Collection
+from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from netbench.cli.output import LastingOutput, complain, open_standard_streams, say
 from netbench.errors import ExitCode, MissingError, NetbenchError, unreported
 from netbench.hosts.trusted_code import absolute_path
 from netbench.signals import Shield, Stopped, ignore_signals, stop_on_signals
+
+if TYPE_CHECKING:
+    from typer import TyperException
 
 # New objects before garbage collection starts. With Python's default of 700, the report of benchmarks/results.py takes
 # a fifth more CPU time: few of the loaded objects are garbage.
@@ -65,9 +70,44 @@ def _run_command() -> int:
         return ExitCode.DONE
     if _WITH_SCIPY.intersection(sys.argv[1:2]):
         _require_address_space()
-    from netbench.cli.commands import run_command_line
-
     return run_command_line(sys.argv[1:])
+
+
+def run_command_line(arguments: list[str]) -> int:
+    """Run a command line and return its exit code; errors of the command itself are raised."""
+    import typer
+
+    from netbench.cli.commands import app
+
+    try:
+        # Not app(): it would turn a closed pipe and every signal into its own exit codes.
+        command = typer.main.get_command(app)
+        if "_NETBENCH_COMPLETE" in os.environ:  # a shell completes, by the script of --show-completion
+            try:
+                command.main(arguments, prog_name="netbench")
+            except SystemExit as ended:
+                return int(ended.code or 0)
+        with command.make_context("netbench", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    except typer.TyperException as error:
+        complain(_message(error))
+        return error.exit_code
+    return ExitCode.DONE
+
+
+def _message(error: "TyperException") -> str:
+    """Return the error in a command line; errors that pydantic found for typer get netbench's wording."""
+    from pydantic import ValidationError
+
+    from netbench.config.wording import words_for
+
+    if isinstance(error.__cause__, ValidationError):
+        error.message = "; ".join(words_for(problem) for problem in error.__cause__.errors(include_url=False))
+    text = StringIO()
+    error.show(text)  # type: ignore[attr-defined]  # all exceptions that typer raises have it
+    return text.getvalue().rstrip().expandtabs(4)
 
 
 def _capture_to_analyze(arguments: list[str]) -> Path | None:

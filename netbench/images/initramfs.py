@@ -80,10 +80,12 @@ def _move(root: Path, tree: Path, paths: Iterable[str]) -> None:
 
 
 def _pack(root: Path, tree: Path, name: str, chosen: Collection[str]) -> None:
-    """Add an archive of a command and the libraries that only it needs, which the guest unpacks at its first run."""
+    """Add an archive of a command and the libraries that only packed commands need; it is unpacked at its first run."""
     command = _command(root, name)
     packed = root / f"packed-{name}"
-    _move(root, packed, {*command, *_libraries(root, command)}.difference(chosen))
+    for path in {*command, *_libraries(root, command)}.difference(chosen):
+        (packed / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / path, packed / path, follow_symlinks=False)  # other packed commands may need it too
     (tree / SHELF).mkdir(parents=True, exist_ok=True)
     compressed = require_output([root / _BUSYBOX, "gzip", "-9"], _NO_BUSYBOX, stdin=archive(packed))
     (tree / SHELF / f"{name}.cpio.gz").write_bytes(compressed)

@@ -37,7 +37,11 @@ from netbench.signals import shielded
 _OWN_NAMESPACE = "/proc/self/ns/net"
 _HEADER, _CHECKSUM = {"topology", "pid", "netns"}, "crc32"
 # Names in journals of earlier versions, of changes and of their fields.
-_RENAMED = {"OwnDomain": "AddLibvirtDomain", "told": "options_json"}  # codespell:ignore told
+_RENAMED = {
+    "AddPeerAddress": "AddAddress",
+    "OwnDomain": "AddLibvirtDomain",
+    "told": "options_json",  # codespell:ignore told
+}
 # Number of entries about undone changes from which the file is rewritten.
 _MANY = 200
 

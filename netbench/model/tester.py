@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Literal
 
 from pydantic import BaseModel
@@ -190,7 +191,7 @@ class Disturbance:
 
     `steal_s` is the CPU time that the hypervisor gave to other machines. `cpu_pressure_s` is how long some task waited
     for a CPU (/proc/pressure/cpu). `throttled_s` is how long CPU limits of netbench's control groups stopped it, all
-    CPUs added up.
+    CPUs added up. `foreign_s` is the CPU time that programs outside the trial used; it is read in trials with flows.
     """
 
     window_s: float
@@ -198,6 +199,16 @@ class Disturbance:
     steal_s: float | None = None
     cpu_pressure_s: float | None = None
     throttled_s: float | None = None
+    foreign_s: float | None = None
+
+    @property
+    def contended_s(self) -> float:
+        """An upper bound of the time that flows lost to other programs and other machines, in seconds.
+
+        Other programs disturb only while something waits for a CPU.
+        """
+        pressure_s = inf if self.cpu_pressure_s is None else self.cpu_pressure_s
+        return min(self.foreign_s or 0.0, pressure_s) + (self.steal_s or 0.0)
 
     def stalled_of(self, stream: str) -> float | None:
         """Return the sum over the threads of one stream, except the sink's; None if it is unknown for all of them."""

@@ -295,6 +295,7 @@ def calibration_plan(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
     case = case.model_copy(update={"streams": tuple(sorted(numbers))})
     update = {
         "frame_sizes": tuple(sizes),
+        "tool": (),  # maxima are of frames, also where the victim serves otherwise
         **_WITHOUT_PACKETS,  # sizes name their packets
         "loads": (),
         "streams": case.streams,

@@ -14,10 +14,10 @@ from netbench.report.comparison import Compared, gate_advice, gate_words, how_se
 from netbench.report.figures.comparison import highest_charts, started, trend_charts, trends
 from netbench.report.formats import count, sentence
 from netbench.report.renderer import PageContent, rendered
-from netbench.report.sections import warning_bullets
 from netbench.report.stability import steadiness_warnings
 from netbench.report.styles import Style, emulation_note, styles
 from netbench.report.tables.comparison import gate_table, loss_table, searches_table, settings_table, throughput_table
+from netbench.report.tester_sections import warning_bullets
 from netbench.results.atomic import write_atomically
 from netbench.statistics.compared_cells import DISTURBING, Campaign, Comparison
 from netbench.statistics.drift import steadiness_of

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from netbench.errors import MissingError
 from netbench.report.summary_json import campaign_summary
 from netbench.results.directory import ResultDirectory
-from netbench.results.export_columns import GROUP_COLUMNS, STREAM_COLUMNS, ExportColumn
+from netbench.results.export_columns import ExportColumn
 from netbench.results.export_files import trial_rows
 from netbench.results.export_rows import group_rows
+from netbench.results.group_columns import GROUP_COLUMNS
+from netbench.results.stream_columns import STREAM_COLUMNS
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -13,10 +13,12 @@ from netbench.report.findings import findings
 from netbench.report.formats import count, sentence
 from netbench.report.model import ReportModel
 from netbench.report.renderer import PageContent, rendered
-from netbench.report.sections import campaign_sections, main_chart, warnings_of
+from netbench.report.section_parts import main_chart
+from netbench.report.sections import campaign_sections
 from netbench.report.selftest_page import selftest_before
 from netbench.report.styles import emulation_note
 from netbench.report.tables.tester import text_of
+from netbench.report.tester_sections import warnings_of
 from netbench.results.atomic import file_written_atomically
 from netbench.results.manifest import SELFTEST
 from netbench.statistics.lost_frames import CounterTotals

@@ -30,7 +30,8 @@ from netbench.model.trial import key_finds_maximum
 from netbench.model.verdict import Reason, Verdict
 from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
 from netbench.results.manifest import ENDED_SWEEPS, NOISE_FLOOR, SEARCHES, ManifestHead
-from netbench.results.store import Store, Stored, StoredTrials, is_empty
+from netbench.results.store import Store, Stored, StoredTrials
+from netbench.results.store_file import is_empty
 from netbench.statistics.limits import MaximumSearch, maximum_of
 
 _STORED = f'"kind": "{TrialStored.kind}"'.encode()

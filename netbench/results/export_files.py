@@ -15,9 +15,11 @@ from pydantic_core import to_json
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.results.atomic import file_written_atomically
-from netbench.results.export_columns import GROUP_COLUMNS, STREAM_COLUMNS, ExportColumn, Row
+from netbench.results.export_columns import ExportColumn, Row
 from netbench.results.export_rows import group_rows, stream_rows, warm_up_rows
+from netbench.results.group_columns import GROUP_COLUMNS
 from netbench.results.manifest import CEILINGS
+from netbench.results.stream_columns import STREAM_COLUMNS
 from netbench.statistics.compared_cells import ALL_CELLS, CellSelection
 
 Format = Literal["csv", "json", "parquet"]

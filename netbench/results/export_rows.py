@@ -8,11 +8,13 @@ from netbench.model.campaign import Boot, CampaignResults, WarmUpTrial
 from netbench.model.packet_counts import PacketCounts
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.trial import TrialResult
-from netbench.results.export_columns import GROUP_COLUMNS, STREAM_COLUMNS, ExportColumn, Row, Source, StreamOfTrial
+from netbench.results.export_columns import ExportColumn, Row, Source
+from netbench.results.group_columns import GROUP_COLUMNS
+from netbench.results.stream_columns import STREAM_COLUMNS, StreamOfTrial
 from netbench.statistics.compared_cells import ALL_CELLS, CellSelection
-from netbench.statistics.drift import outlier_marks
 from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import with_limits
+from netbench.statistics.outliers import outlier_marks
 
 Details = list[dict[str, str | int | None]]  # of JSON documents, which have no table's columns
 

@@ -1,102 +1,24 @@
-"""The store: one SQLite file per campaign, one transaction and one JSON document per trial, raw counts as integers.
+"""The store: one SQLite file per campaign, one transaction and one JSON document per trial, raw counts as integers."""
 
-Counters are stored separately from the documents of trials, because they are large and rarely read. Their names and
-points are the same in most trials: each such list is stored once. Each trial stores only the growth of its counters.
-"""
-
-import resource
 import sqlite3
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
-from netbench.linux.locks import FILE_SIZE_REMEDY
 from netbench.model.campaign import Boot, WarmUpTrial
-from netbench.model.counts import PointCount
 from netbench.model.documents import document_of
 from netbench.model.foreign_text import well_formed
-from netbench.model.points import PathSection
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.model.virtualisation import Virtualisation
-
-# For each guest, and then for each of its streams: the name, and all fields of a PointCount except the growth.
-_Places = list[tuple[str, list[tuple[str, PathSection, int, str, str]]]]
-_PLACES: TypeAdapter[_Places] = TypeAdapter(_Places)
-_GROWTHS: TypeAdapter[list[int | None]] = TypeAdapter(list[int | None])
-_MOST_SUMS = 256  # in memory at a time
-
-
-class Counters(NamedTuple):
-    """All counters of a trial as JSON: their places, and their growths in the same order."""
-
-    places: str
-    growths: str
-
-    @classmethod
-    def of(cls, trial: TrialResult) -> "Counters":
-        """Return the counters of a trial."""
-        lists = list(_lists(trial))
-        places: _Places = [
-            (name, [(count.point, count.where, count.order, count.counter, count.role) for count in counts])
-            for name, counts in lists
-        ]
-        growths = [count.grew for _, counts in lists for count in counts]
-        return cls(document_of(_PLACES, places), document_of(_GROWTHS, growths))
-
-    def given_to(self, trial: TrialResult) -> TrialResult:
-        """Return a trial, stored without counters, with these counters; ValueError if they do not match the trial."""
-        places = _PLACES.validate_json(self.places, strict=True)
-        growths = _GROWTHS.validate_json(self.growths, strict=True)
-        names = [name for name, _ in _lists(trial)]
-        if [name for name, _ in places] != names or sum(len(points) for _, points in places) != len(growths):
-            raise ValueError("the counters are not those of its guests and streams")
-        growth = iter(growths)
-        lists = iter([tuple([PointCount(*point, next(growth)) for point in points]) for _, points in places])
-        guests = []
-        for guest in trial.guests:
-            counters = next(lists)  # the counters of the guest come before those of its streams
-            streams = tuple([replace(stream, counters=next(lists)) for stream in guest.streams])
-            guests.append(replace(guest, streams=streams, counters=counters))
-        return replace(trial, guests=tuple(guests))
-
-
-def added_up(trials: Iterable[tuple[str, Hashable, str]]) -> Iterator[tuple[str, str, int]]:
-    """Yield the sums of the growths of similar trials: the key of the first trial, the sums and the number of trials.
-
-    `trials` are tuples of the key, the value that trials must share to be added up, and the growths. A counter that is
-    unknown in one trial is never added to one that is known in another.
-    """
-    sums: dict[Hashable, tuple[str, list[int | None], int]] = {}
-
-    def finished() -> Iterator[tuple[str, str, int]]:
-        for first, total, number in sums.values():
-            yield first, document_of(_GROWTHS, total), number
-        sums.clear()
-
-    for key, shared, document in trials:
-        growths = _GROWTHS.validate_json(document, strict=True)
-        unknown = tuple(place for place, growth in enumerate(growths) if growth is None) if None in growths else ()
-        first, total, number = sums.get((shared, unknown, len(growths)), (key, [0] * len(growths), 0))
-        total = [None if new is None else (so_far or 0) + new for so_far, new in zip(total, growths, strict=True)]
-        sums[shared, unknown, len(growths)] = first, total, number + 1
-        if len(sums) == _MOST_SUMS:
-            yield from finished()
-    yield from finished()
-
-
-def _lists(trial: TrialResult) -> Iterator[tuple[str, tuple[PointCount, ...]]]:
-    for guest in trial.guests:
-        yield guest.name, guest.counters
-        for stream in guest.streams:
-            yield stream.stream, stream.counters
-
+from netbench.results.store_file import connect_for_reading, connect_for_writing, write_remedy
+from netbench.results.stored_counters import Counters, added_up
 
 # The version of the tables and of the documents in them. Until netbench 1.0 there is no migration: a store can only be
 # read by the version of netbench that wrote it.
@@ -143,7 +65,7 @@ class Store(Mapping[str, TrialResult]):
     @classmethod
     def create(cls, path: Path) -> "Store":
         """Create and return a new store; TestbedError if it cannot be written."""
-        store = cls(_connect(path), path)
+        store = cls(connect_for_writing(path), path)
         with store._writing():
             store._connection.executescript(_SCHEMA)
         return store
@@ -154,12 +76,12 @@ class Store(Mapping[str, TrialResult]):
 
         UsageError if it is missing, damaged, or of an unknown version.
         """
-        return cls._existing(path, _connect)
+        return cls._existing(path, connect_for_writing)
 
     @classmethod
     def read(cls, path: Path) -> "Store":
         """Return an existing store for reading, also from a read-only directory; UsageError as in `open`."""
-        return cls._existing(path, _connect_for_reading)
+        return cls._existing(path, connect_for_reading)
 
     @classmethod
     def _existing(cls, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> "Store":
@@ -330,7 +252,7 @@ class Store(Mapping[str, TrialResult]):
         except sqlite3.IntegrityError as error:
             raise TestbedError(f"{self._path}: this trial is already stored: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise TestbedError(f"{self._path}: cannot be written: {error}; {_remedy(error)}") from error
+            raise TestbedError(f"{self._path}: cannot be written: {error}; {write_remedy(error)}") from error
 
 
 def _has_warm_ups(db: sqlite3.Connection) -> bool:
@@ -352,68 +274,6 @@ def _measured(db: sqlite3.Connection, trial: TrialResult) -> tuple[str, int, str
     db.execute("INSERT OR IGNORE INTO counters (places) VALUES (?)", (counters.places,))
     ((row,),) = db.execute("SELECT id FROM counters WHERE places = ?", (counters.places,))
     return trial.verdict.value, row, counters.growths, _document(trial)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    try:
-        connection = sqlite3.connect(path)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA cache_size = -256")  # KiB: added trials are hardly ever read again
-    except sqlite3.DatabaseError as error:
-        raise TestbedError(f"{path}: cannot be opened: {error}; {_remedy(error)}") from error
-    return connection
-
-
-def _remedy(error: sqlite3.DatabaseError) -> str:
-    """Return the remedy for a store that cannot be written."""
-    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
-        return f"is the disk full? If not, {FILE_SIZE_REMEDY}"
-    name = getattr(error, "sqlite_errorname", "")  # set if SQLite itself reported the error
-    if name.startswith(("SQLITE_IOERR_SHM", "SQLITE_PROTOCOL", "SQLITE_IOERR_LOCK")):
-        return "its file system has no shared memory maps or locks: name a directory on another one with -o"
-    if name in ("SQLITE_READONLY", "SQLITE_CANTOPEN"):
-        return "is its directory writable?"
-    return "is the disk full?"
-
-
-def _connect_for_reading(path: Path) -> sqlite3.Connection:
-    """Return a connection that does not write; if the directory is read-only, not even files beside the store."""
-    connection = _connect_as(path, "mode=ro")
-    try:
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError as error:
-        # A write-ahead log needs files beside the store. If none can be created, there must be no log.
-        connection.close()
-        if _has_log(path):
-            raise UsageError(
-                f"{path}: its latest trials are in {path.name}-wal, which cannot be read here: {error}; "
-                "copy the whole directory to where it can be written"
-            ) from error
-        connection = _connect_as(path, "immutable=1")
-    return connection
-
-
-def _connect_as(path: Path, how: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True)
-
-
-def _has_log(path: Path) -> bool:
-    log = path.with_name(f"{path.name}-wal")
-    return log.exists() and log.stat().st_size > 0
-
-
-def is_empty(path: Path) -> bool:
-    """Return True if there is no store, or a store without trials; an unreadable store may contain trials."""
-    if not path.exists():
-        return True
-    try:
-        # Without a log no process is writing: reading needs no files beside the store.
-        with closing(_connect_as(path, "mode=ro" if _has_log(path) else "immutable=1")) as connection:
-            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            return "trials" not in tables or connection.execute("SELECT count(*) FROM trials").fetchone() == (0,)
-    except sqlite3.Error:
-        return False
 
 
 Item = TypeVar("Item")

@@ -14,10 +14,11 @@ from netbench.model.units import LoadKind
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.plan.selection import source_numbers
-from netbench.search.cell_search import TIMES_SUSTAINED, CellSearch, Progress, SearchCell
+from netbench.search.cell_search import CellSearch
 from netbench.search.measurement import disagreement
 from netbench.search.rfc2544_tests import deviations, expected_of_tests, is_smallest
 from netbench.search.search_options import RESET, MaximaOptions, SearchOptions
+from netbench.search.search_trials import TIMES_SUSTAINED, Progress, SearchCell
 from netbench.statistics.groups import grouped
 
 

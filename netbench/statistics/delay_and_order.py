@@ -8,8 +8,9 @@ from statistics import fmean
 from netbench.model.counts import StreamCounts
 from netbench.model.distributions import Spread
 from netbench.model.trial import TrialResult
-from netbench.statistics.groups import Group, Repetitions
+from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval, known_interval
+from netbench.statistics.repetitions import Repetitions
 from netbench.statistics.totals import Totals, ratio
 
 ReadSpread = Callable[[StreamCounts], Spread | None]

@@ -6,29 +6,22 @@ Only valid trials are averaged. Suspicious and invalid ones are kept beside them
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.counts import l1_mbps, l2_mbps
+from netbench.model.counts import l1_mbps
 from netbench.model.frame_size import FrameSize
 from netbench.model.limits import OVERLOAD_LOSS_RATIO, LimitCause
 from netbench.model.packet_counts import PLAIN_HEADERS, SentPacket
-from netbench.model.scenario import Activity
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, Verdict
-from netbench.statistics.intervals import Interval, boots_interval, known_interval
+from netbench.statistics.intervals import Interval
+from netbench.statistics.repetitions import NeighbourGroup, Repetitions, mean_property
 from netbench.statistics.totals import (
-    LOSS_RATIO,
     NEIGHBOURS_LOSS_RATIO,
     NEIGHBOURS_OFFERED_MBPS,
     NEIGHBOURS_THROUGHPUT_MBPS,
-    OFFERED_FPS,
-    THROUGHPUT_FPS,
-    UNSENT_RATIO,
-    CountedNumber,
-    Mbps,
-    Totals,
     TrialTotals,
 )
 
@@ -55,98 +48,6 @@ def counts_as_maximum(repetitions: Sequence[TrialResult]) -> bool:
     has few repetitions left. The highest of many such means is that of the luckiest load.
     """
     return sum(repetition.valid_at_once for repetition in repetitions) >= _ENOUGH * len(repetitions) > 0
-
-
-def _mean(number: CountedNumber[Any], doc: str) -> cached_property[Interval | None]:
-    """Return a property: the mean of a number over the valid repetitions, with its interval."""
-    mean: cached_property[Interval | None] = cached_property(lambda repetitions: number.over(repetitions.valid))
-    mean.__doc__ = doc
-    return mean
-
-
-@dataclass(frozen=True)  # no slots: the instance caches computed values
-class Repetitions:
-    """One guest over the valid repetitions of a measurement, its streams added up.
-
-    Intervals are over the repetitions with a known value; None without any. `frame_size` is None for a guest that
-    forwards nothing.
-    """
-
-    frame_size: FrameSize | None
-    valid: tuple[Totals, ...]
-
-    offered_fps = _mean(OFFERED_FPS, "Offered frames per second, all sources together.")
-
-    @cached_property
-    def throughput_fps(self) -> Interval | None:
-        """Received frames per second, all sources together; its interval is over boots, with the noise floor."""
-        throughput = self.throughput_without_noise
-        return None if throughput is None else throughput.widened(self._noise)
-
-    throughput_without_noise = _mean(
-        THROUGHPUT_FPS, "The throughput without the noise floor, for a comparison with other loads of the campaign."
-    )
-
-    @cached_property
-    def offered_mbps(self) -> Interval | None:
-        """Offered load in Mbit/s (L1)."""
-        return self._in(l1_mbps, self.offered_fps, Totals.offered_in)
-
-    @cached_property
-    def throughput_mbps(self) -> Interval | None:
-        """Throughput in Mbit/s (L1)."""
-        return self._in(l1_mbps, self.throughput_fps, Totals.throughput_in)
-
-    @property
-    def offered_l2_mbps(self) -> Interval | None:
-        """Offered load in Mbit/s (L2)."""
-        return self._in(l2_mbps, self.offered_fps, Totals.offered_in)
-
-    @property
-    def throughput_l2_mbps(self) -> Interval | None:
-        """Throughput in Mbit/s (L2)."""
-        return self._in(l2_mbps, self.throughput_fps, Totals.throughput_in)
-
-    loss_ratio = _mean(LOSS_RATIO, "Lost ÷ offered, the mean of the ratios of the repetitions.")
-    unsent_ratio = _mean(UNSENT_RATIO, "Unsent ÷ intended, the mean of the ratios of the repetitions; None for `max`.")
-
-    def cpu_s(self, whose: str) -> Interval | None:
-        """Return the mean CPU time of a trial in s for an owner, as in Totals; None if unknown in all repetitions."""
-        return known_interval(totals.cpu_s(whose) for totals in self.valid)
-
-    def cpu_share(self, whose: str) -> Interval | None:
-        """Return CPU time ÷ the time it was counted over: the mean of the shares of the repetitions."""
-        return self.once(("CPU share", whose), lambda: known_interval(totals.cpu_share(whose) for totals in self.valid))
-
-    def once(self, what: Hashable, computed: Callable[[], Interval | None]) -> Interval | None:
-        """Return an interval that is often needed, computed once; `what` identifies it among these repetitions."""
-        if what not in self._intervals:
-            self._intervals[what] = computed()
-        return self._intervals[what]
-
-    @property
-    def _noise(self) -> float | None:
-        """The relative variation of the throughput due to the host, beyond the scatter of repetitions."""
-        return None
-
-    @cached_property
-    def _intervals(self) -> dict[Hashable, Interval | None]:
-        return {}
-
-    def _in(self, mbps: Mbps, fps: Interval | None, of_each: Callable[[Totals, Mbps], float | None]) -> Interval | None:
-        if self.frame_size and self.frame_size.is_mix:  # mean sizes differ between trials if not all frames arrive
-            known = [(totals.boot, value) for totals in self.valid if (value := of_each(totals, mbps)) is not None]
-            return boots_interval(known).widened(self._noise) if known else None
-        factor = None if self.frame_size is None else mbps(1.0, self.frame_size.mean_bytes)
-        return None if fps is None or factor is None else fps.scaled(factor)
-
-
-@dataclass(frozen=True)  # no slots: the instance caches computed values
-class NeighbourGroup(Repetitions):
-    """One neighbour over the valid repetitions of a measurement; its rates are None if it forwards nothing."""
-
-    name: str
-    activity: Activity
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,14 +238,14 @@ class Group(Repetitions):
         """Return the neighbour of this name; None if absent."""
         return next((neighbour for neighbour in self.neighbours if neighbour.name == name), None)
 
-    neighbours_offered_mbps = _mean(
+    neighbours_offered_mbps = mean_property(
         NEIGHBOURS_OFFERED_MBPS,
         "The offered load of all forwarding neighbours together, in Mbit/s (L1); None without any.",
     )
-    neighbours_throughput_mbps = _mean(
+    neighbours_throughput_mbps = mean_property(
         NEIGHBOURS_THROUGHPUT_MBPS, "The throughput of all forwarding neighbours together, in Mbit/s (L1)."
     )
-    neighbours_loss_ratio = _mean(
+    neighbours_loss_ratio = mean_property(
         NEIGHBOURS_LOSS_RATIO,
         "Lost ÷ offered over the frames of all forwarding neighbours, the mean of the ratios of the repetitions.",
     )

@@ -125,8 +125,11 @@ class Resolved:
     @property
     def streams_of_frames(self) -> frozenset[str]:
         """The streams that carry frames in any scenario."""
-        own = [] if self.profile.tool else [stream.name for stream in self.topology.own_streams]
-        return frozenset((*own, *self._streams_beside(Network)))
+        own = [stream.name for stream in self.topology.own_streams]
+        # A share of the maximum is one of the frames that the UUT itself forwards.
+        acts = [activity for of_neighbour in self.activities.values() for activity in of_neighbour]
+        forwards = not self.profile.tool or any(isinstance(act, Network) and act.share is not None for act in acts)
+        return frozenset((*(own if forwards else ()), *self._streams_beside(Network)))
 
     @property
     def streams_of_flows(self) -> frozenset[str]:

@@ -17,6 +17,7 @@ from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.counters.iproute_counters import refresh_driver_counters_on
 from netbench.linux.counters.netlink_counters import refresh_driver_counters
 from netbench.linux.flow_facts import flow_facts
+from netbench.linux.foreign_cpu import read_foreign_cpu
 from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurement
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
@@ -303,6 +304,7 @@ class Testbed:
             sends_plain=PLAIN_PACKET.name in self._profile.packet_names,
             make_tool=make_tool,
             cpu_delays=partial(read_cpu_delays, softirqs=self._softirqs),
+            foreign_cpu=partial(read_foreign_cpu, self._run_id),
         )
 
     def interfaces(self) -> dict[str | None, list[str]]:

@@ -1,5 +1,6 @@
 """The seam between a trial and a tool that runs flows: commands of client and server, and the figures of its output."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ from pydantic import BaseModel
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, Host, Process
 from netbench.hosts.clock import wait_until
-from netbench.hosts.pipes import end
+from netbench.hosts.pipes import Tail, end
 from netbench.linux.requirements import Requirement
 from netbench.model.flow_result import FlowResult
 from netbench.model.profile import NoOptions
@@ -23,6 +24,10 @@ GRACE_S = 20.0
 _FIRST_PORT = 5201
 # Connects once, so that a server that answers connections is ready; the kernel of the server's host answers alone.
 _CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])).close()"
+
+# Sockets that listen (0A) or, of UDP, are bound and not connected (07), in the format of /proc/net/tcp (proc(5)).
+_PORTS = "cat /proc/net/tcp /proc/net/udp /proc/net/tcp6 /proc/net/udp6 2>/dev/null"
+_OPEN_PORT = re.compile(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:0000 0[7A] ", re.M)
 
 
 class ToolError(TestbedError):
@@ -72,8 +77,8 @@ class Tool(ABC):
     server_programs: ClassVar[tuple[str, ...]] = ()
     client_programs: ClassVar[tuple[str, ...]] = ("python3",)
     may_need: ClassVar[tuple[Requirement, ...]] = ()  # these programs: how to install them
-    # The protocol of the server's port; a server of UDP datagrams alone cannot be probed by connecting.
-    connects: bool = True
+    # Whether a connection that ends at once does no harm to the server. Otherwise its port is looked for where it runs.
+    can_be_probed: bool = True
 
     def __init__(self, options: BaseModel) -> None:
         self._options = options
@@ -104,9 +109,9 @@ class Tool(ABC):
     def start_server(self, ends: FlowEnds) -> "RunningServer":
         """Start the server and return once the client's host can connect to it; ToolError when it does not serve."""
         self.before_serving(ends)
-        running = RunningServer(ends, ends.server.spawn(self.server_command(ends)))
+        running = RunningServer.started(ends, self.server_command(ends))
         try:
-            running.await_ready(connects=self.connects)
+            running.await_ready(connects=self.can_be_probed)
         except BaseException:
             running.stop()
             raise
@@ -126,26 +131,39 @@ class RunningServer:
 
     ends: FlowEnds
     process: Process
+    output: tuple[Tail, ...]
+
+    @classmethod
+    def started(cls, ends: FlowEnds, command: Sequence[str]) -> "RunningServer":
+        """Start a server; what it prints is read as it comes, so that it never waits for that."""
+        process = ends.server.spawn(command)
+        return cls(ends, process, tuple(Tail(pipe) for pipe in (process.stdout, process.stderr) if pipe))
 
     def await_ready(self, *, connects: bool) -> None:
-        """Return once it accepts connections from the client's host, or, if it has none, once it has started."""
-        ends = self.ends
-        probe = ["python3", "-c", _CONNECT, ends.address, str(ends.port), str(_CONNECT_S)]
+        """Return once the client's host can connect to it, or else once its port is open where it runs."""
+        is_open = self._accepts if connects else self._has_port
 
         def is_ready() -> bool:
             self.require_alive()
-            return not connects or ends.client.run(probe, timeout_s=2 * _CONNECT_S).exit_code == 0
+            return is_open()
 
         if not wait_until(is_ready, _READY_S, _POLL_S):
-            raise ToolError(
-                f"the server at {ends.address}:{ends.port} accepted no connection from {ends.client} within "
-                f"{_READY_S:g} s"
-            )
+            where = f"{self.ends.address}:{self.ends.port}"
+            raise ToolError(f"the server at {where} was not ready for {self.ends.client} within {_READY_S:g} s")
+
+    def _accepts(self) -> bool:
+        ends = self.ends
+        probe = ["python3", "-c", _CONNECT, ends.address, str(ends.port), str(_CONNECT_S)]
+        return ends.client.run(probe, timeout_s=2 * _CONNECT_S).exit_code == 0
+
+    def _has_port(self) -> bool:
+        tables = self.ends.server.run(["sh", "-c", _PORTS]).stdout
+        return any(match[1] == f"{self.ends.port:04X}" for match in _OPEN_PORT.finditer(tables))
 
     def require_alive(self) -> None:
         """ToolError, with its last words, when it has ended."""
         if self.process.poll() is not None:
-            words = " ".join(part.strip() for part in self.process.communicate(timeout=_CONNECT_S) if part.strip())
+            words = " ".join(text for tail in self.output if (text := tail.text().strip()))
             raise ToolError(
                 f"the server on {self.ends.server} ended with exit code {self.process.returncode}: "
                 f"{words[-500:] or 'it printed nothing'}"

@@ -40,6 +40,8 @@ class Iperf3(Tool):
     client_programs = ("iperf3",)
     may_need = (Command("iperf3", "iperf3", "the tool iperf3", optional=True, version="--version"),)
 
+    can_be_probed = False  # its server listens anew after each connection, and refuses others until then
+
     def __init__(self, options: Iperf3Options) -> None:
         super().__init__(options)
         self.options = options
@@ -50,7 +52,9 @@ class Iperf3(Tool):
     def client_command(self, ends: FlowEnds, demand: Demand) -> Sequence[str]:
         options = self.options
         # iperf3 accepts whole seconds only. Below 2 s nothing is omitted.
-        omitted = ceil(demand.warm_up_s) if demand.duration_s >= 2 else 0
+        # The losses of UDP that iperf3 reports contain those of the omitted time, which its datagrams do not.
+        omits = demand.duration_s >= 2 and options.protocol == "tcp"
+        omitted = ceil(demand.warm_up_s) if omits else 0
         seconds = max(1, ceil(demand.duration_s) - omitted)
         argv = ["iperf3", "--client", ends.address, "--port", str(ends.port), "--json"]
         argv += ["--time", str(seconds), "--omit", str(omitted), "--parallel", str(options.flows)]
@@ -98,6 +102,8 @@ class Iperf3(Tool):
         else:
             received = total["sum"]
             started, lost = (int(number_of(received[key], key)) for key in ("packets", "lost_packets"))
+            if lost > started:
+                raise ToolError(f"iperf3 reports {lost} lost datagrams of {started}")
             size = output["start"]["test_start"]["blksize"]
             arrived = (started - lost) * int(number_of(size, "blksize"))
         return FlowResult(

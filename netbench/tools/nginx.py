@@ -49,10 +49,11 @@ def write_nginx_files(ends: FlowEnds, workers: int, body_size: int) -> None:
 def nginx_command(ends: FlowEnds) -> Sequence[str]:
     """Return the command that runs nginx until it is killed.
 
-    It runs in a process namespace of its own: the kernel ends all its workers with it. Otherwise they would survive
-    a master that is killed, and could not be found by their environment, which nginx overwrites.
+    On a host that shares this machine's files it runs in a process namespace of its own: the kernel ends all its
+    workers with it. Otherwise they would survive a master that is killed, and could not be found by their environment,
+    which nginx overwrites. Guests end with all their processes.
     """
-    isolated = ["unshare", "--pid", "--fork", "--kill-child"]
+    isolated = ["unshare", "--pid", "--fork", "--kill-child"] if ends.server.shares_files else []
     return [*isolated, "nginx", "-p", _root(ends), "-c", f"{_root(ends)}/nginx.conf", "-e", "stderr"]
 
 

@@ -50,7 +50,7 @@ class Sockperf(Tool):
     def __init__(self, options: SockperfOptions) -> None:
         super().__init__(options)
         self.options = options
-        self.connects = options.protocol == "tcp"
+        self.can_be_probed = options.protocol == "tcp"
 
     def unsupported_reason(self, load: Load) -> str:
         if load.kind is LoadKind.OPERATION_RATE and (load.value < 1 or load.value % 1):

@@ -8,6 +8,7 @@ from itertools import chain
 
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
+from netbench.linux.foreign_cpu import foreign_cpu_s
 from netbench.linux.proc import CpuDelays
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import ClockDifference
@@ -84,6 +85,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             all_armed = receiving.armed()
         before = take_snapshot(setup, guests, trouble)
         watched = watched_threads(guests)
+        foreign = setup.foreign_cpu() if flows and setup.foreign_cpu else {}
         delays = _cpu_delays(setup, watched)
         with steps.step("send"):
             sent = {ends.path.name: unready.get(ends.path.name, NOTHING_SENT) for ends in endpoints}
@@ -91,6 +93,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
                 meanwhile = partial(_meanwhile, setup, spec, guests, trouble)
                 sent = send(setup.clock, guests, spec.settle_before_s, meanwhile)
         delays_after = _cpu_delays(setup, watched)
+        foreign_s = foreign_cpu_s(foreign, setup.foreign_cpu()) if flows and setup.foreign_cpu else None
         with steps.step("drain"):
             sent_ns = setup.clock.monotonic_ns()
             all_dropped = partial(_all_dropped, setup, guests, sent, before, trouble)
@@ -127,10 +130,12 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         with trouble.noted(guest.name):
             prove_ways(setup, guest, result.streams, spec.drain_limit_s)
     machine_cpu_s, machine_softirq_s = machine_cpu_growth(before, after)
-    is_here = any(ends.path.source.machine not in setup.not_own for ends in endpoints)
+    sources = [*endpoints, *(setup.endpoints[ends.stream] for of_guest in flows for ends in of_guest.ends)]
+    is_here = any(ends.path.source.machine not in setup.not_own for ends in sources)
     part = (delays_after.at_ns - delays.at_ns) / max(1, after.at_ns - before.at_ns)
     times = [GuestTime(_used_s(result, part), guest.active.cpus) for guest, result in zip(guests, results, strict=True)]
     disturbance = disturbance_of(endpoints, sent, watched, (delays, delays_after), times, is_here=is_here)
+    disturbance = replace(disturbance, foreign_s=foreign_s if is_here else None)
     judged = judge_trial(spec, results, evidence, clocks_set_ns=set_ns, drained=drained, disturbance=disturbance)
     return TrialResult(
         spec,

@@ -10,6 +10,7 @@ from netbench.generators.base import Source
 from netbench.hosts.base import Host
 from netbench.hosts.clock import Clock
 from netbench.linux.counters.counting_points import NicCounters
+from netbench.linux.foreign_cpu import ForeignCpuReader
 from netbench.linux.proc import DelayReader
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
@@ -93,7 +94,7 @@ class TrialSetup:
     `scratch` is a directory for files that are not kept; None: the directory for temporary files. `cpu_delays` reads
     the delays of threads of this machine. `packets` are the described packets of trials, by name; some trials send
     plain ones if `sends_plain`. `learning` determines when sinks send learning frames. `make_tool` returns the tool of
-    a workload.
+    a workload. `foreign_cpu` reads the CPU time of other programs, which the tools of flows compete with.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -108,6 +109,7 @@ class TrialSetup:
     not_own: Collection[str] = ()
     scratch: str | None = None
     cpu_delays: DelayReader | None = None
+    foreign_cpu: ForeignCpuReader | None = None
     packets: Mapping[str, Packet] = field(default_factory=dict)
     learning: LearningSchedule = field(default_factory=LearningSchedule)
     sends_plain: bool = True

@@ -97,9 +97,13 @@ def take_snapshot(setup: TrialSetup, guests: Sequence[TrialGuest], trouble: Fail
 
 
 def cpu_growth(guest: TrialGuest, before: CounterSnapshot, after: CounterSnapshot) -> dict[str, float]:
-    """Return the CPU time used between two snapshots, in seconds, by consumer."""
+    """Return the CPU time used between two snapshots, in seconds, by consumer; without those that went back.
+
+    The sum over the processes of a container goes back when one of them ends that nobody in it waits for.
+    """
     earlier, later = (snapshot.guests.get(guest.name, Reading()).cpu_s for snapshot in (before, after))
-    used = {whose: round(later[whose] - spent, 6) for whose, spent in earlier.items() if whose in later}
+    pairs = {whose: (spent, later[whose]) for whose, spent in earlier.items() if whose in later}
+    used = {whose: round(now - spent, 6) for whose, (spent, now) in pairs.items() if now >= spent}
     if guest.name in before.loads_s and guest.name in after.loads_s:
         used["load"] = round(after.loads_s[guest.name] - before.loads_s[guest.name], 6)
     return used

@@ -94,6 +94,13 @@ def disturbed(spec: TrialSpec, disturbance: Disturbance) -> list[Reason]:
                 f"limit {limit_s * 1e3:,.0f} ms); stop other programs on this machine, or dedicate CPUs to netbench"
             )
             reasons.append(Reason(ReasonKind.TESTER_DISTURBED, stream, detail))
+    if spec.serves and disturbance.contended_s > limit_s:
+        detail = (
+            f"other programs used {(disturbance.foreign_s or 0) * 1e3:,.0f} ms of CPU time, and the host took "
+            f"{(disturbance.steal_s or 0) * 1e3:,.0f} ms, while tools ran for {spec.duration_s:g} s (limit "
+            f"{limit_s * 1e3:,.0f} ms); stop other programs on this machine, or dedicate CPUs to netbench"
+        )
+        reasons.append(Reason(ReasonKind.TESTER_DISTURBED, "", detail))
     if disturbance.throttled_s is not None and disturbance.throttled_s > limit_s:
         detail = (
             f"a CPU limit stopped netbench's control group for {disturbance.throttled_s * 1e3:,.0f} ms (all CPUs added "

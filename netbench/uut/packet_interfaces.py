@@ -8,7 +8,6 @@ from netbench.linux.changes import (
     AddAddress,
     AddForwardingEntries,
     AddNeighbour,
-    AddPeerAddress,
     AddRoute,
     AddRule,
     AddTunnel,
@@ -174,7 +173,7 @@ def _far_end(path: StreamPath, ends: TunnelEnds, *, routes: bool) -> Iterator[Ch
     ingress, _ = inside_nics(path)
     network = ip_network(f"{path.ingress_ip}/{PREFIX_LENGTH}", strict=False)
     if not routes or ends.local != path.ingress_ip or ip_address(ends.remote) not in network:
-        yield AddPeerAddress(ingress.netns, ingress.interface, ends.local, ends.remote)
+        yield AddAddress(ingress.netns, ingress.interface, ends.local, peer=ends.remote)
     yield AddNeighbour(ingress.netns, ingress.interface, ends.remote, path.source.mac)
 
 

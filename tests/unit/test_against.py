@@ -3,7 +3,7 @@
 import pytest
 
 from netbench.campaign.request import read_request
-from netbench.cli.commands import run_command_line
+from netbench.cli.main import run_command_line
 from netbench.config.loading import with_base_versions
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 from netbench.errors import ExitCode, UsageError

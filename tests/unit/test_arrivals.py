@@ -9,7 +9,7 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.packets.build import build_template
 from netbench.sinks.witness import length_and_tag
-from netbench.trial.probing import Arrival, summary
+from netbench.trial.arrivals import Arrival, summary
 from tests.unit.fakes import fake_ports
 
 (PATH,) = stream_paths(fake_ports())

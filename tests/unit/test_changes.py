@@ -21,7 +21,6 @@ from netbench.linux.changes import (
     AddMacvtap,
     AddNamespace,
     AddNeighbour,
-    AddPeerAddress,
     AddRoute,
     AddRule,
     AddRunDirectory,
@@ -78,7 +77,7 @@ EACH = {
     SetUp(None, "eth1"): "ip link set dev eth1 up",
     Enslave("nb-a", "eth1", "nb-br"): "ip -n nb-a link set dev eth1 master nb-br",
     AddAddress("nb-a", "eth1", "198.18.1.1", 24): "ip -n nb-a address add 198.18.1.1/24 dev eth1",
-    AddPeerAddress("nb-a", "eth1", "192.0.2.1", "203.0.113.9"): (
+    AddAddress("nb-a", "eth1", "192.0.2.1", peer="203.0.113.9"): (
         "ip -n nb-a address add 192.0.2.1 peer 203.0.113.9/32 dev eth1"
     ),
     AddNeighbour(None, "eth1", "198.19.1.2", MAC): f"ip neigh replace 198.19.1.2 lladdr {MAC} dev eth1 nud permanent",
@@ -252,6 +251,10 @@ def test_every_kind_of_change_can_be_read_back():
                 "uplink": "u",
             },
             "AddEsxiNetwork",
+        ),
+        (
+            {"change": "AddPeerAddress", "netns": None, "interface": "i", "address": "192.0.2.1", "peer": "192.0.2.9"},
+            "AddAddress",
         ),
     ],
 )

@@ -6,7 +6,8 @@ import pytest
 
 import netbench
 from netbench.errors import UsageError
-from netbench.results.export_columns import GROUP_COLUMNS, STREAM_COLUMNS
+from netbench.results.group_columns import GROUP_COLUMNS
+from netbench.results.stream_columns import STREAM_COLUMNS
 from tests.unit.comparison_factory import stored
 from tests.unit.interference_factory import small_campaign
 from tests.unit.results_factory import changed

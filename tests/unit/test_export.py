@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.results.export_columns import GROUP_COLUMNS, STREAM_COLUMNS
 from netbench.results.export_files import export
 from netbench.results.export_rows import stream_rows
+from netbench.results.group_columns import GROUP_COLUMNS
+from netbench.results.stream_columns import STREAM_COLUMNS
 from tests.unit.results_factory import campaign, comparison, stream_counts, trial
 
 RESULTS = campaign([trial(stream_counts(sent=990, received=None, intended_fps=None, intended_frames=None), load="max")])

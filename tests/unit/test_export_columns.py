@@ -12,8 +12,10 @@ from netbench.model.received import MeasuringWindow
 from netbench.model.scenario import Stress
 from netbench.model.tester import Disturbance, Identity, StreamEnds, ThreadDelay
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.results.export_columns import GROUP_COLUMNS, STREAM_COLUMNS, ExportColumn, Row
+from netbench.results.export_columns import ExportColumn, Row
 from netbench.results.export_rows import group_rows, stream_rows
+from netbench.results.group_columns import GROUP_COLUMNS
+from netbench.results.stream_columns import STREAM_COLUMNS
 from tests.unit.points import loss
 from tests.unit.results_factory import campaign, comparison, neighbour, stream_counts, trial
 

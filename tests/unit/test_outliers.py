@@ -7,8 +7,8 @@ import pytest
 
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.export_rows import group_rows, stream_rows
-from netbench.statistics.drift import limit_of, modified_z_scores, outlier_marks, outliers_of, outlying
 from netbench.statistics.groups import group_trials
+from netbench.statistics.outliers import limit_of, modified_z_scores, outlier_marks, outliers_of, outlying
 from tests.unit.results_factory import campaign, stream_counts, trial
 
 NINE = [1000, 1001, 999, 1000, 1002, 998, 1000, 1001, 700]

@@ -12,7 +12,7 @@ from netbench.report.figures.packets import COST, FLOWS
 from netbench.report.figures.rfc2544 import throughput_by_size_chart
 from netbench.report.findings import findings
 from netbench.report.model import ReportModel
-from netbench.report.sections import main_chart
+from netbench.report.section_parts import main_chart
 from netbench.report.styles import styles
 from netbench.report.tables.packets import changed_fields, costs
 from netbench.report.tables.packets import groups as flow_groups

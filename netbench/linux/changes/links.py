@@ -154,34 +154,28 @@ class Enslave(RequestInNamespace):
 
 @dataclass(frozen=True, slots=True)
 class AddAddress(RequestInNamespace):
-    """An IPv4 address on an interface, or an IPv6 address without duplicate address detection."""
+    """An IPv4 address on an interface, or an IPv6 address without duplicate address detection.
 
-    REQUEST: ClassVar[str] = "address add {0.address}/{0.prefix_length} dev {0.interface}"
-    UNDO: ClassVar[str] = "address del {0.address}/{0.prefix_length} dev {0.interface}"
+    With a `peer`, the prefix is that of the route to this other address (ip-address(8)).
+    """
+
     interface: str
     address: str
-    prefix_length: int
+    prefix_length: int = 32
+    peer: str | None = None
 
     @property
     def line(self) -> tuple[str, ...]:
-        return self._words(f"{self.REQUEST} {'nodad' if ':' in self.address else ''}")
+        return ("address", "add", *self._place, *(["nodad"] if ":" in self.address else []))
 
-    def with_former_state(self, state: MachineState) -> Self:
-        existing = state.link(self.netns, self.interface).get("addr_info", ())
-        if any(address.get("local") == self.address and "address" not in address for address in existing):
-            raise not_ours(f"the address {self.address} on {self.interface}")
-        return self
+    @property
+    def undo_line(self) -> tuple[str, ...]:
+        return ("address", "del", *self._place)
 
-
-@dataclass(frozen=True, slots=True)
-class AddPeerAddress(RequestInNamespace):
-    """An IPv4 address on an interface, and the route to one other address there, `peer` (ip-address(8))."""
-
-    REQUEST: ClassVar[str] = "address add {0.address} peer {0.peer}/32 dev {0.interface}"
-    UNDO: ClassVar[str] = "address del {0.address} peer {0.peer}/32 dev {0.interface}"
-    interface: str
-    address: str
-    peer: str
+    @property
+    def _place(self) -> tuple[str, ...]:
+        peer = "" if self.peer is None else " peer {0.peer}"
+        return self._words(f"{{0.address}}{peer}/{{0.prefix_length}} dev {{0.interface}}")
 
     def with_former_state(self, state: MachineState) -> Self:
         existing = state.link(self.netns, self.interface).get("addr_info", ())

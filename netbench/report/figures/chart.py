@@ -11,7 +11,7 @@ from enum import Enum
 
 from netbench.report.formats import count, kfps_interval, mbps, mbps_interval, percent_interval
 from netbench.report.styles import MarkerStyle
-from netbench.results.export_columns import GROUP_COLUMNS
+from netbench.results.group_columns import GROUP_COLUMNS
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
 

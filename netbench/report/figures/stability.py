@@ -11,8 +11,9 @@ from netbench.report.figures.registry import Figure, by_setting
 from netbench.report.formats import change, time_unit
 from netbench.report.styles import Style
 from netbench.report.tables.stability import residuals_below_saturation
-from netbench.statistics.drift import Residual, Steadiness, outlying
+from netbench.statistics.drift import Residual, Steadiness
 from netbench.statistics.groups import grouped
+from netbench.statistics.outliers import outlying
 
 _MOST_POINTS = 1000  # per panel: more trials are drawn as means of consecutive ones
 _MOST_BOOTS = 60  # with more boots, their starts are not drawn

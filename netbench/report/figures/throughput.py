@@ -24,9 +24,9 @@ from netbench.report.figures.panels import (
 from netbench.report.figures.registry import figure_of_views
 from netbench.report.formats import kfps, mbps, mean, percent
 from netbench.report.styles import GREY, SMALLEST_MARKER, MarkerStyle, Style
-from netbench.statistics.drift import outliers_of
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
+from netbench.statistics.outliers import outliers_of
 from netbench.statistics.totals import TrialTotals
 
 LoadPanels = Panels[FrameSize, Group]

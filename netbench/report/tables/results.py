@@ -34,9 +34,9 @@ from netbench.report.tables.registry import (
     words,
 )
 from netbench.statistics.delay_and_order import Direction, delay_of, directions, time_of
-from netbench.statistics.drift import FEWEST_TO_MARK, outliers_of
 from netbench.statistics.groups import Group, best_groups
 from netbench.statistics.intervals import known_interval
+from netbench.statistics.outliers import FEWEST_TO_MARK, outliers_of
 from netbench.statistics.totals import ratio, total
 
 

@@ -8,8 +8,9 @@ from netbench.report.formats import change, kfps, mean, time_unit
 from netbench.report.model import ReportModel
 from netbench.report.stability import boots_words, drift_an_hour_words, drift_words, first_trials_words, p_of
 from netbench.report.tables.registry import number, place_columns, report_table, size_column, uut_column, words
-from netbench.statistics.drift import Residual, Steadiness, outliers_of
+from netbench.statistics.drift import Residual, Steadiness
 from netbench.statistics.groups import grouped
+from netbench.statistics.outliers import outliers_of
 from netbench.statistics.totals import TrialTotals
 
 
