@@ -225,8 +225,8 @@ def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigur
     on_link, allowed = sent - arrived, BYTES_TOLERANCE * sent
     if abs(lost - on_link) > allowed:
         yield (
-            f"{lost:,} of {result.started or 0:,} datagrams lost by the tool, {on_link:,} of {sent:,} between the taps: "
-            f"the others were dropped behind the {where}'s link, in the socket of the tool's {end}"
+            f"{lost:,} of {result.started or 0:,} datagrams lost by the tool, {on_link:,} of {sent:,} between the "
+            f"taps: the others were dropped behind the {where}'s link, in the socket of the tool's {end}"
         )
 
 
