@@ -89,6 +89,8 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     for path, (_, cpus) in pins:
         traffic = _first_traffic(path, profile)
         headers = None if traffic.packet is None else expected_headers(traffic)
+        if headers is not None and path.has_reverse:
+            headers = replace(headers, opposite=(path.source.mac or "MAC", path.sink.mac or "MAC"))
         first = recording.incoming(path, traffic, Stamps(), "NNNNNN", headers=headers)
         for command in sink.commands(path.sink.interface, cpus, first):
             yield f"  {_inside(path.sink)}{command}"

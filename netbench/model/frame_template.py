@@ -153,6 +153,8 @@ class ExpectedHeaders:
     `varying` are the varying fields of the sent packet: they define flows and groups, in this packet or not.
     `sent` are the sent values of compared fields; those that depend on the frame size are left out. `layers` and
     `sent_layers` are the names of the layers at the sink and of the sent packet: `Ether/IP/UDP`.
+    `opposite` are MAC addresses, as text: frames to the first one, or from the second one, belong to the stream's other
+    direction, and not to the stream. An empty one is none.
     """
 
     template: FrameTemplate
@@ -164,6 +166,7 @@ class ExpectedHeaders:
     sent: tuple[SentValue, ...] = ()
     layers: str = ""
     sent_layers: str = ""
+    opposite: tuple[str, str] = ("", "")
 
     @property
     def flows(self) -> int:
@@ -183,6 +186,7 @@ class ExpectedHeaders:
             sent=tuple(SentValue(**value) for value in document["sent"]),
             layers=document["layers"],
             sent_layers=document["sent_layers"],
+            opposite=tuple(document["opposite"]),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -33,8 +33,11 @@ _MOST_PLACES, _MOST_FIELDS = 9, 192
 _FLOW_WORD_BYTES, _CHECKSUM_BYTES, _TAG_BYTES = 4, 2, 4
 
 _FIELD = np.dtype([("word", "u4"), ("is_last", "u4"), ("masks", "u8", _FIELD_WORDS)])
+_MAC_BYTES = 6
+_MAC = np.dtype([("words", "u8", 2), ("masks", "u8", 2)])
 _HEADERS = np.dtype(
     [
+        ("opposite", _MAC, 2),
         ("masks", "u8", HEADER_WORDS),
         *((name, "u4") for name in ("words", "loaded", "places")),
         ("place", "u4", _MOST_PLACES),
@@ -185,6 +188,8 @@ def header_settings(headers: ExpectedHeaders, layout: FlowLayout, captured_bytes
         settings["sum_at"][number], settings["sum_mask"][number] = at, compared[checksum].view(np.uint16)[0]
         settings["sum_is_udp"][number] = is_udp
         in_all_flows[checksum] = 0
+    for number, mac in enumerate(headers.opposite):
+        settings["opposite"][number] = _mac_address(mac, number * _MAC_BYTES)
     settings["masks"] = in_all_flows.view(np.uint64)
     settings["words"] = -(-template.payload_at // _WORD_BYTES)
     settings["loaded"] = min(max(loaded, captured_bytes), _MOST_BYTES - _TAG_BYTES)
@@ -215,6 +220,16 @@ def _check(headers: ExpectedHeaders, places: tuple[int, ...], loaded: int) -> No
             f"a frame has {len(headers.compared)} header fields, where the sink bpf compares at most {_MOST_FIELDS}; "
             "describe fewer headers, or use `sink: tcpdump`"
         )
+
+
+def _mac_address(mac: str, at: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the words and masks of a `struct mac_address` at this byte of a frame; zeros for an empty address."""
+    address = bytes.fromhex(mac.replace(":", ""))
+    ends = at, 2 * _WORD_BYTES - at - len(address)
+    words, masks = (
+        np.frombuffer(bytes(ends[0]) + part + bytes(ends[1]), np.uint64) for part in (address, b"\xff" * len(address))
+    )
+    return words, masks
 
 
 def _masks(place: FieldPlace, compared: NDArray[np.uint8]) -> NDArray[np.uint64]:

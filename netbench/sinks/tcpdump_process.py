@@ -111,8 +111,11 @@ def _described_frames(incoming: Incoming, headers: ExpectedHeaders) -> str:
     magic = " or ".join(f"ether[{at}:4] = {PKTGEN_MAGIC:#x}" for at in sorted(places) if at > 0)
     if not incoming.path.has_reverse:
         return f"({magic})"
-    # Frames that a source of this NIC sends through the kernel's taps are not those that arrive.
-    return f"(({magic}) and not ether src {incoming.path.sink.mac or 'MAC'})"
+    # Those that a source of this NIC sends, which the kernel shows to its taps, and those that come back.
+    destination, source = headers.opposite
+    opposite = [f"ether src {source or incoming.path.sink.mac or 'MAC'}"]
+    opposite += [f"ether dst {destination}"] if destination else []
+    return f"(({magic}) and not ({' or '.join(opposite)}))"
 
 
 def capture_file(incoming: Incoming) -> Path:

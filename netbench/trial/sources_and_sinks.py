@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.generators.base import Source
 from netbench.hosts.clock import Clock
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.frame_template import ExpectedHeaders
@@ -16,6 +15,7 @@ from netbench.model.received import Received
 from netbench.model.selftest_record import Ceilings
 from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
 from netbench.packets.build import expected_headers
+from netbench.packets.opposite import opposite_addresses
 from netbench.sinks.base import Incoming, shortage
 from netbench.trial.setup import ClockReader, Endpoints, TrialGuest, of_this_machine
 
@@ -140,7 +140,7 @@ class Receiving:
                 f"{trial:06}",
                 began_ns[ends.path.source.machine],
                 len(endpoints),
-                _headers_of(ends.source, traffic[name], changes.get(name)),
+                _headers_of(ends, traffic[name], changes.get(name)),
             )
             for name, ends in ((stream.path.name, stream) for stream in endpoints)
         }
@@ -180,9 +180,14 @@ class Receiving:
         return self._sinks[stream].received(sent)
 
 
-def _headers_of(source: Source, traffic: Traffic, at_sink: LayersChange | None) -> ExpectedHeaders | None:
+def _headers_of(ends: Endpoints, traffic: Traffic, at_sink: LayersChange | None) -> ExpectedHeaders | None:
     """Return the headers that should arrive at the sink; None for the plain packet, known by its addresses."""
-    return None if traffic.packet is None else expected_headers(traffic, at_sink, source.own_fields())
+    if traffic.packet is None:
+        return None
+    headers = expected_headers(traffic, at_sink, ends.source.own_fields())
+    if not ends.path.has_reverse:
+        return headers
+    return replace(headers, opposite=opposite_addresses(headers, ends.path.source.mac, ends.path.sink.mac))
 
 
 def _by_clock(difference: ClockDifference | None, at_ns: int) -> int:

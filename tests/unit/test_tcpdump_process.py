@@ -207,7 +207,10 @@ def test_the_command_for_a_described_packet_has_no_addresses(name, places, snap)
     assert expression == f"{control} or ({magic})"
     path = replace(PATH, has_reverse=True, sink=replace(PATH.sink, mac="02:00:00:00:00:09"))
     *_, expression = tcpdump_command("nb-rx1", (), incoming(headers=described.headers, path=path), None)
-    assert expression.endswith(f" or (({magic}) and not ether src 02:00:00:00:00:09)")
+    assert expression.endswith(f" or (({magic}) and not (ether src 02:00:00:00:00:09))")
+    both = replace(described.headers, opposite=("02:00:00:00:00:08", "02:00:00:00:00:07"))
+    *_, expression = tcpdump_command("nb-rx1", (), incoming(headers=both, path=path), None)
+    assert expression.endswith(f" or (({magic}) and not (ether src 02:00:00:00:00:07 or ether dst 02:00:00:00:00:08))")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,13 @@ struct field {
 	__u64 masks[3];
 };
 
+// A MAC address as it lies in the first two words of a frame: its bits are in `masks`, which are 0 if there is none.
+struct mac_address {
+	__u64 words[2], masks[2];
+};
+
 struct headers {
+	struct mac_address opposite[2]; // destination and source of frames of the other direction
 	__u64 masks[HEADER_WORDS]; // of the bits that all flows have in common
 	__u32 words; // before pktgen's header
 	__u32 loaded; // bytes of a frame that contain pktgen's header wherever it may be; 0: nothing is counted
@@ -114,6 +120,20 @@ static __always_inline int copy_frame(struct scratch *scratch, __u32 behind, con
 	if (data + 1 <= end)
 		*to = *(__u8 *)data;
 	return 1;
+}
+
+// Whether the frame in the scratch belongs to the other direction, by its MAC addresses.
+static __always_inline int is_opposite(const struct headers *packet, const struct scratch *scratch)
+{
+	for (int i = 0; i < 2; i++) {
+		const struct mac_address *mac = &packet->opposite[i];
+		__u64 differing = ((scratch->frame[0] ^ mac->words[0]) & mac->masks[0]) |
+				  ((scratch->frame[1] ^ mac->words[1]) & mac->masks[1]);
+
+		if ((mac->masks[0] | mac->masks[1]) && !differing)
+			return 1;
+	}
+	return 0;
 }
 
 // pktgen's header in the first `loaded` bytes of a frame; 0: none.
