@@ -153,8 +153,7 @@ class ExpectedHeaders:
     `varying` are the varying fields of the sent packet: they define flows and groups, in this packet or not.
     `sent` are the sent values of compared fields; those that depend on the frame size are left out. `layers` and
     `sent_layers` are the names of the layers at the sink and of the sent packet: `Ether/IP/UDP`.
-    `opposite` are MAC addresses, as text: frames to the first one, or from the second one, belong to the stream's other
-    direction, and not to the stream. An empty one is none.
+    Frames from or to the MAC addresses `not_from` and `not_to`, as text, belong to other streams of the trial.
     """
 
     template: FrameTemplate
@@ -166,7 +165,8 @@ class ExpectedHeaders:
     sent: tuple[SentValue, ...] = ()
     layers: str = ""
     sent_layers: str = ""
-    opposite: tuple[str, str] = ("", "")
+    not_from: tuple[str, ...] = ()
+    not_to: tuple[str, ...] = ()
 
     @property
     def flows(self) -> int:
@@ -186,7 +186,8 @@ class ExpectedHeaders:
             sent=tuple(SentValue(**value) for value in document["sent"]),
             layers=document["layers"],
             sent_layers=document["sent_layers"],
-            opposite=tuple(document["opposite"]),
+            not_from=tuple(document["not_from"]),
+            not_to=tuple(document["not_to"]),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -127,7 +127,7 @@ static __always_inline int receive_described(const struct headers *packet, struc
 	__u32 at;
 
 	if (!set || !to || !past || !changed || count_control(to, ethernet, ethernet->h_proto, 0) ||
-	    is_opposite(packet, scratch))
+	    is_of_other_stream(packet, scratch))
 		return 0;
 	const struct pktgen *test = find_pktgen(packet, scratch, loaded, &at);
 	if (!test)

@@ -16,6 +16,7 @@
 #define MOST_LOADED (8 * HEADER_WORDS)
 #define MOST_OFFSETS 9
 #define MOST_FIELDS 192
+#define MOST_MACS 64
 #define MOST_WORDS 12 // netbench/model/frame_template.py
 
 struct pktgen {
@@ -28,13 +29,14 @@ struct field {
 	__u64 masks[3];
 };
 
-// A MAC address as it lies in the first two words of a frame: its bits are in `masks`, which are 0 if there is none.
+// A MAC address as it lies in the first two words of a frame, in the bits of `masks`.
 struct mac_address {
 	__u64 words[2], masks[2];
 };
 
 struct headers {
-	struct mac_address opposite[2]; // destination and source of frames of the other direction
+	__u64 macs; // of frames that belong to other streams
+	struct mac_address others[MOST_MACS];
 	__u64 masks[HEADER_WORDS]; // of the bits that all flows have in common
 	__u32 words; // before pktgen's header
 	__u32 loaded; // bytes of a frame that contain pktgen's header wherever it may be; 0: nothing is counted
@@ -122,15 +124,14 @@ static __always_inline int copy_frame(struct scratch *scratch, __u32 behind, con
 	return 1;
 }
 
-// Whether the frame in the scratch belongs to the other direction, by its MAC addresses.
-static __always_inline int is_opposite(const struct headers *packet, const struct scratch *scratch)
+// Whether the frame in the scratch belongs to another stream, by its MAC addresses.
+static __always_inline int is_of_other_stream(const struct headers *packet, const struct scratch *scratch)
 {
-	for (int i = 0; i < 2; i++) {
-		const struct mac_address *mac = &packet->opposite[i];
-		__u64 differing = ((scratch->frame[0] ^ mac->words[0]) & mac->masks[0]) |
-				  ((scratch->frame[1] ^ mac->words[1]) & mac->masks[1]);
+	for (int i = 0; i < MOST_MACS && i < packet->macs; i++) {
+		const struct mac_address *mac = &packet->others[i];
 
-		if ((mac->masks[0] | mac->masks[1]) && !differing)
+		if (!(((scratch->frame[0] ^ mac->words[0]) & mac->masks[0]) |
+		      ((scratch->frame[1] ^ mac->words[1]) & mac->masks[1])))
 			return 1;
 	}
 	return 0;
