@@ -1,5 +1,8 @@
 """MAC addresses by which a sink recognises frames of other streams."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from netbench.model.frame_size import FrameSize
@@ -16,7 +19,7 @@ MACS = SteppedValues(0x020000000100, 1, 3)  # CHOSEN is the second one
 OTHER = StreamMacs(FROM, CHOSEN)
 
 
-def described(ether: object, expect: tuple[Layer, ...] | None = None, **fields) -> Packet:
+def described(ether: Any, expect: tuple[Layer, ...] | None = None, **fields) -> Packet:
     varying = tuple(vary(name.replace("_", "."), values) for name, values in fields.items())
     return Packet("p", layers(ether, "IP", "UDP"), varying, expect=expect)
 
@@ -41,7 +44,8 @@ def test_frames_have_the_addresses_of_their_nics_or_chosen_ones(name):
 
 
 def test_plain_frames_have_the_addresses_of_their_nics():
-    assert stream_macs(traffic_of_packet(None, SIZE), None, SOURCE, SINK) == (SOURCE, SINK)
+    plain = replace(traffic_of_packet(described("Ether"), SIZE), packet=None)
+    assert stream_macs(plain, None, SOURCE, SINK) == (SOURCE, SINK)
 
 
 # A packet, the addresses of other streams, and those by which their frames are recognised.
