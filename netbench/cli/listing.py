@@ -59,7 +59,13 @@ def _chosen(kind: str) -> dict[str, list[Entry]]:
 
 def _entries() -> dict[str, list[Entry]]:
     entries = {"topologies": list(_files(TOPOLOGIES)), "profiles": list(_files(PROFILES)), PACKETS: list(_packets())}
-    for title, group in (("generators", GENERATORS), ("sinks", SINKS), ("schedules", SCHEDULES), ("tools", TOOLS), ("uuts", UUTS)):
+    for title, group in (
+        ("generators", GENERATORS),
+        ("sinks", SINKS),
+        ("schedules", SCHEDULES),
+        ("tools", TOOLS),
+        ("uuts", UUTS),
+    ):
         plug_ins = installed(group)
         entries[title] = [
             *(

@@ -18,9 +18,10 @@ from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.trial.accounting import accounts
 from netbench.trial.disturbance import GuestTime, Watched, disturbance_of, watched_threads
 from netbench.trial.draining import drain, learn_delays
+from netbench.trial.fdb_priming import await_learning_frames, prime_bridges
 from netbench.trial.flows import end_flows, judge_flows
 from netbench.trial.loss_attribution import all_counted
-from netbench.trial.probing import learn, prove_ways
+from netbench.trial.probing import prove_ways
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup, guests_of
 from netbench.trial.snapshots import (
     CounterSnapshot,
@@ -80,10 +81,11 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             receiving = Receiving(endpoints, traffic, recording, spec.index, started_ns, setup.realtime, at_sink)
             receiving.arm()
             unready = prepare(endpoints, traffic)
-            learn(setup, endpoints, receiving.headers, at_once=attempt > 1)
+            primed = prime_bridges(setup, endpoints, receiving.headers, at_once=attempt > 1)
             for guest in guests:
                 guest.active.uut.reset()
             all_armed = receiving.armed()
+            await_learning_frames(setup, primed)
         before = take_snapshot(setup, guests, trouble)
         watched = watched_threads(guests)
         foreign = setup.foreign_cpu() if flows and setup.foreign_cpu else {}
