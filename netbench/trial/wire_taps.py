@@ -27,7 +27,7 @@ CLIENT, GUEST = "client", "guest"  # where a tap is
 _SNAP_BYTES = 128  # headers of IPv6 and TCP with all options, and the first bytes of a tool's message
 _RING_KIB = 32 * 1024
 _LISTENING = b"listening on"
-_ARM_S, _STOP_S = 10.0, 30.0
+_ARM_S, _STOP_S, _LAST_WORDS = 10.0, 30.0, 300
 # tcpdump receives blocks of frames. The kernel hands over one that is not full after 1 s (tpacket(7), libpcap's
 # timeout as tcpdump sets it); the frames in it would be lost before.
 BLOCK_S = 1.1
@@ -74,7 +74,7 @@ class WireTap:
             while _LISTENING not in (line := lines.take(_ARM_S)):
                 self.errors += f"{decoded(line)} "
         except (EOFError, TimeoutError, ValueError) as error:
-            end(self.process)
+            self.abort()
             raise TestbedError(
                 f"the tap on {self.interface} of {self.host} does not capture: {self.errors or error}"
             ) from error
@@ -87,6 +87,12 @@ class WireTap:
         process, self.process = self.process, None
         if process is None:
             return
+        if process.poll() is not None:
+            words = end(process).strip()
+            raise TestbedError(
+                f"the tap on {self.interface} of {self.host} ended during the trial, with exit code "
+                f"{process.returncode}: {words[-_LAST_WORDS:] or 'it printed nothing'}"
+            )
         process.terminate()
         try:
             words = process.communicate(timeout=_STOP_S)[1]

@@ -98,7 +98,7 @@ REFUSED = {
     "a UUT without an address": (("--uut", "bridge"), {"kind": "http"}, "100/s", "no UUT can serve"),
     "a load of frames": (("--uut", "route"), {"kind": "http"}, "100fps", "is no load of this tool"),
     "an unknown tool": (("--uut", "route"), {"kind": "htp"}, "100/s", "'htp' is no kind of tool"),
-    "an unknown option": (("--uut", "route"), {"kind": "http", "body": 1}, "100/s", "tool: body"),
+    "an unknown option": (("--uut", "route"), {"kind": "http", "body": 1}, "100/s", "tool.body: unknown key"),
     "frame sizes beside a tool": (
         ("--uut", "route", "--set", "frame_sizes=64"),
         {"kind": "http"},
