@@ -15,7 +15,7 @@ from netbench.capture.frames import IPV4, LEAST_IP_BYTES, LINKS, U8, U16, U32, V
 from netbench.capture.frames import link_name as name_of_link
 from netbench.model.flow_witness import Direction, FlowEndpoints
 
-# Of each frame are kept: Ethernet 14, two tags 8, IPv6 40 and two extensions 16, TCP 60 bytes, and a UDP payload's start.
+# Of each frame are kept: Ethernet 14, two tags 8, IPv6 40 and two extensions 16, TCP 60 bytes.
 KEPT_BYTES = 160
 TCP, UDP = 6, 17
 _IPV6, _IPV6_BYTES = 0x86DD, 40

@@ -4,9 +4,8 @@ Each batch is processed in columns. Python loops run over connections, SYNs, FIN
 segments, of which there are few: a run ends where a segment does not continue the one before it in its direction.
 """
 
-from array import array
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -147,7 +146,7 @@ class ConnectionFollower:
         self._by_flow[flow] = self._live[connection.index] = connection
         self.without_handshake += isn is None
         table = self.connections
-        columns: tuple[tuple["array[int]", int], ...] = (
+        columns: Sequence[tuple[Any, int]] = (
             (table.client_port, flow & 0xFFFF),
             (table.server_port, flow >> 16),
             (table.began_ns, time_ns - self._zero_ns),

@@ -99,6 +99,43 @@ class Conversation:
         return self
 
 
+def datagram(
+    side: str,
+    at_ms: float,
+    payload: bytes,
+    *,
+    size: int = 0,
+    version: int = 4,
+    port: int = CLIENT_PORT,
+    fragment: int | None = None,
+    number: int = 0,
+) -> list[Frame]:
+    """The frames of a datagram with `size` bytes of payload, which begins with `payload`.
+
+    With `fragment`, it is cut into fragments of this many bytes with the identification `number`.
+    """
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.inet import fragment as cut_4
+    from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, fragment6
+    from scapy.layers.l2 import Ether
+
+    ports = (port, PORT) if side == "c" else (PORT, port)
+    addresses = ((CLIENT, SERVER), (CLIENT_6, SERVER_6))[version == 6]
+    source, destination = addresses if side == "c" else addresses[::-1]
+    segment = UDP(sport=ports[0], dport=ports[1]) / payload.ljust(size, b"\0")
+    if version == 4:
+        packets = [IP(src=source, dst=destination, id=number) / segment]
+        packets = cut_4(packets[0], fragsize=fragment) if fragment else packets
+    elif fragment:
+        extension = IPv6ExtHdrFragment(id=number)
+        packets = fragment6(IPv6(src=source, dst=destination) / extension / segment, fragment + 48)
+    else:
+        packets = [IPv6(src=source, dst=destination) / segment]
+    ether = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+    time_ns = START_NS + int(at_ms * MS)
+    return [Frame(bytes(ether / packet), time_ns + index) for index, packet in enumerate(packets)]
+
+
 def written(path: Any, frames: Sequence[Frame], snap: int = 128, link: int = 1) -> Any:
     """Write the frames in the order of their times, cut as tcpdump cuts them."""
     ordered = sorted(frames, key=lambda frame: frame.time_ns)
