@@ -143,7 +143,7 @@ class PacketFinder:
         on_link = _after(rows, at)
         kinds = first.astype(np.int64) << 8 | protocols
         for kind in np.unique(kinds).tolist():
-            these = kinds == kind
+            these: NDArray[np.bool_] = kinds == kind
             header = (kind >> 8 & 0x0F) * 4
             total = np.where(lengths[these] == 0, on_link[these], lengths[these])  # 0: BIG TCP
             yield IpPackets(

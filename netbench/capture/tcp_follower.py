@@ -129,15 +129,17 @@ class ConnectionFollower:
         is_syn = (segments.flags & (SYN | ACK) == SYN) & (segments.direction == _TO_SERVER)
         starts = np.union1d(group_starts(flows), np.flatnonzero(is_syn[order]))
         firsts = order[starts]
+        by_place = np.argsort(firsts)  # connections are numbered in the order of their first segments
         columns = (flows[starts], is_syn[firsts], segments.sequence[firsts], segments.times_ns[firsts])
-        indices = []
-        for flow, opens, sequence, time_ns in zip(*(column.tolist() for column in columns), strict=True):
+        indices = np.empty(len(starts), np.int64)
+        rows: Any = (column[by_place].tolist() for column in columns)
+        for part, flow, opens, sequence, time_ns in zip(by_place.tolist(), *rows, strict=True):
             connection = self._by_flow.get(flow)
             if connection is None or (opens and connection.isn != sequence):
                 connection = self._open(flow, sequence if opens else None, time_ns)
-            indices.append(connection.index)
+            indices[part] = connection.index
         numbers = np.empty(len(flows), np.int64)
-        numbers[order] = np.repeat(np.array(indices, np.int64), np.diff(starts, append=len(flows)))
+        numbers[order] = np.repeat(indices, np.diff(starts, append=len(flows)))
         return numbers
 
     def _open(self, flow: int, isn: int | None, time_ns: int) -> _Connection:

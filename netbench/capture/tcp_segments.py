@@ -1,7 +1,7 @@
 """The TCP segments of two endpoints in a batch of frames, as columns; dpkt decodes the options of SYNs."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dpkt
 import numpy as np
@@ -46,7 +46,8 @@ class SegmentReader:
 
     def read(self, batch: FrameBatch) -> TcpSegments | None:
         """Return the segments of a batch; None if there are none."""
-        parts, mss = [], {}
+        parts: list[Any] = []
+        mss: dict[int, int] = {}
         for packets in self.finder.packets(batch):
             if packets.protocol != TCP:
                 continue
@@ -55,11 +56,9 @@ class SegmentReader:
                 mss.update(part.mss)
         if not parts:
             return None
-        columns = parts[0] if len(parts) == 1 else [np.concatenate(column) for column in zip(*parts, strict=True)]
-        if len(parts) > 1:
-            order = np.argsort(columns[0])
-            columns = [column[order] for column in columns]
-        return TcpSegments(*columns, mss)
+        columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        order = np.argsort(columns[0], kind="stable")  # layouts of headers come one after the other
+        return TcpSegments(*(column[order] for column in columns), mss=mss)
 
     def _of_layout(self, packets: IpPackets) -> Iterator[TcpSegments]:
         later = packets.fragment_offset > 0

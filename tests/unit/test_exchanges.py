@@ -7,7 +7,7 @@ import pytest
 from netbench.capture.exchanges import read_exchanges
 from netbench.model.flow_witness import UNKNOWN_NS
 from tests.unit.capture_files import START_NS
-from tests.unit.wire_captures import CLIENT, MS, PORT, SERVER, Conversation, without, written
+from tests.unit.wire_captures import CLIENT, MS, PORT, SERVER, Conversation, in_batches_of, without, written
 
 
 def read(tmp_path: Path, frames, **more):
@@ -92,9 +92,11 @@ TURNS = {
 }
 
 
+@pytest.mark.parametrize("count", [1, 3, 1000])
 @pytest.mark.parametrize("isn", [1000, 2**32 - 50])
 @pytest.mark.parametrize("name", TURNS)
-def test_turns(tmp_path, name, isn):
+def test_turns(tmp_path, monkeypatch, name, isn, count):
+    in_batches_of(monkeypatch, count)
     build, expected = TURNS[name]
     frames = build().frames
     if isn != 1000:

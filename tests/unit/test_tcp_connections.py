@@ -1,5 +1,7 @@
 """TCP traffic of captures whose truth is known: bytes, segments, handshakes and ends of connections."""
 
+from random import Random
+
 import pytest
 
 from netbench.capture.tcp_connections import read_connections
@@ -16,6 +18,7 @@ from tests.unit.wire_captures import (
     SERVER,
     SERVER_6,
     Conversation,
+    in_batches_of,
     without,
     written,
 )
@@ -35,7 +38,7 @@ def bulk(count=10, **more):
     return talk.closed(count * MSS)
 
 
-def tcp(talk: Conversation, *segments):
+def tcp(talk, *segments):
     for side, at, size, *ack in segments:
         talk.segment(side, at, size, ack=ack[0] if ack else None)
     return talk
@@ -102,6 +105,66 @@ def test_totals(tmp_path, name, isn, version):
     found = {field: getattr(totals, field) for field in expected}
     assert found == expected
     assert totals.payload_bytes == totals.stream_bytes + totals.retransmitted_bytes
+
+
+def random_segments(seed):
+    """Segments as of a connection with loss, reordering, retransmission and frames that the capture dropped."""
+    random = Random(seed)
+    total = random.randint(1, 12) * 700
+    segments, acked = [], 0
+    for _ in range(random.randint(1, 40)):
+        at = random.randrange(total)
+        segments.append(("c", at, min(random.choice([1, 99, 700, 1000, 2500]), total - at)))
+        if random.random() < 0.3:
+            acked = random.randint(acked, total)
+            segments.append(("s", 0, 0, acked))
+    return segments
+
+
+def by_sets(segments):
+    """The expected totals, from the set of bytes seen so far."""
+    seen, highest, acked = set(), 0, 0
+    counts = dict.fromkeys(("stream_bytes", "payload_bytes", "retransmitted_bytes", "late_bytes"), 0)
+    for _, at, size, *ack in segments:
+        new = set(range(at, at + size)) - seen
+        counts["stream_bytes"] += len(new)
+        counts["payload_bytes"] += size
+        counts["retransmitted_bytes"] += size - len(new)
+        counts["late_bytes"] += sum(byte < highest for byte in new)
+        seen |= new
+        highest = max(highest, at + size if size else 0)
+        acked = max(acked, *ack, 0)
+    return counts
+
+
+@pytest.mark.parametrize("isn", [1000, 2**32 - 3000])
+@pytest.mark.parametrize("count", [1, 5, 1000])
+@pytest.mark.parametrize("seed", range(8))
+def test_random_segments_as_a_set_of_bytes_has_them(tmp_path, monkeypatch, seed, count, isn):
+    segments = random_segments(seed)
+    # Acknowledged holes are settled after each batch: only without acknowledgements are all late bytes late.
+    in_batches_of(monkeypatch, count)
+    sent = [segment for segment in segments if segment[0] == "c"]
+    totals = read(tmp_path, tcp(Conversation(isn=(isn, 7)).opened(), *sent).frames).to_server
+    expected = by_sets(sent)
+    assert {field: getattr(totals, field) for field in expected} == expected
+    traffic = read(tmp_path, tcp(Conversation(isn=(isn, 7)).opened(), *segments).frames)
+    acked = max((segment[3] for segment in segments if len(segment) > 3), default=0)
+    covered = {byte for _, at, size, *_ in sent for byte in range(at, at + size)}
+    # A byte that is captured after its acknowledgement counts as not captured and then retransmitted.
+    assert traffic.to_server.delivered_bytes == pytest.approx(len(covered | set(range(acked))), abs=1)
+    assert traffic.connections.to_server_bytes[0] == traffic.to_server.delivered_bytes
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_results_do_not_depend_on_batches(tmp_path, monkeypatch, count):
+    frames = tcp(doubled_syn(Conversation()), *(segment for part, _ in TO_SERVER.values() for segment in part)).frames
+    second = Conversation(port=5, now_ns=3000 * MS).opened().segment("c", 0, 99).closed(99)
+    frames += bulk(5, port=4, isn=(2**32 - 2500, 0)).frames + second.frames
+    frames += Conversation(port=5, isn=(9, 9), now_ns=second.now_ns).opened().frames
+    whole = read(tmp_path, [frame for frame in frames if frame])
+    in_batches_of(monkeypatch, count)
+    assert read(tmp_path, frames) == whole
 
 
 def test_duplicate_acks_are_those_of_the_other_direction(tmp_path):
@@ -318,8 +381,8 @@ def test_a_cooked_capture_of_two_interfaces_is_rejected(tmp_path):
 def test_other_flows_are_not_counted(tmp_path):
     frames = bulk(5).frames
     path = written(tmp_path / "x.pcap", frames)
-    for ends in ({"client": "198.18.0.9"}, {"ports": [81]}, {"client": SERVER, "server": CLIENT}):
-        traffic = read_connections(path, **({"client": CLIENT, "server": SERVER, "ports": [PORT]} | ends))
+    for client, server, ports in (("198.18.0.9", SERVER, [PORT]), (CLIENT, SERVER, [81]), (SERVER, CLIENT, [PORT])):
+        traffic = read_connections(path, client=client, server=server, ports=ports)
         assert (traffic.to_server.frames, traffic.quality.other_frames) == (0, len(frames))
 
 

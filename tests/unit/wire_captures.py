@@ -1,9 +1,13 @@
 """Captures of TCP and UDP conversations with a known truth, whose frames scapy builds."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from netbench.capture.frames import FrameBatch
+from netbench.capture.pcap import PcapReader
 from tests.unit.capture_files import START_NS, Frame, cut, pcap
 
 CLIENT, SERVER = "198.18.0.1", "198.18.0.2"
@@ -124,8 +128,8 @@ def datagram(
     source, destination = addresses if side == "c" else addresses[::-1]
     segment = UDP(sport=ports[0], dport=ports[1]) / payload.ljust(size, b"\0")
     if version == 4:
-        packets = [IP(src=source, dst=destination, id=number) / segment]
-        packets = cut_4(packets[0], fragsize=fragment) if fragment else packets
+        packet: Any = IP(src=source, dst=destination, id=number) / segment
+        packets: list[Any] = cut_4(packet, fragsize=fragment) if fragment else [packet]
     elif fragment:
         extension = IPv6ExtHdrFragment(id=number)
         packets = fragment6(IPv6(src=source, dst=destination) / extension / segment, fragment + 48)
@@ -144,9 +148,19 @@ def written(path: Any, frames: Sequence[Frame], snap: int = 128, link: int = 1) 
     return path
 
 
+def in_batches_of(patch: Any, count: int) -> None:
+    """Let readers of pcap files yield batches of at most `count` frames; `patch` is pytest's monkeypatch."""
+    whole = PcapReader.batches
+
+    def batches(reader: PcapReader) -> Iterator[FrameBatch]:
+        for batch in whole(reader):
+            numbers = np.arange(len(batch.times_ns)) // count
+            for number in range(int(numbers[-1]) + 1):
+                yield batch.only(numbers == number)
+
+    patch.setattr(PcapReader, "batches", batches)
+
+
 def without(frames: Sequence[Frame], *dropped: int) -> list[Frame]:
     """The frames except those at these indices."""
     return [frame for index, frame in enumerate(frames) if index not in {i % len(frames) for i in dropped}]
-
-
-__all__ = ["Conversation", "replace", "without", "written"]
