@@ -22,9 +22,8 @@ from netbench.capture.udp_sessions import read_datagrams
 from netbench.hosts.base import run_checked
 from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost
+from netbench.model.datagram_witness import IPERF3_KEY, SOCKPERF_KEY
 from netbench.model.flow_witness import (
-    IPERF3_KEY,
-    SOCKPERF_KEY,
     UNKNOWN_NS,
     ConnectionEnd,
     Direction,
@@ -352,6 +351,8 @@ def test_iperf3_over_udp(flows: Path2, size: int, loss: int) -> None:
     )
     sent, arrived = near_client.to_server, near_server.to_server
     print(summary, sent, arrived, sep="\n")
+    assert sent.unnumbered_datagrams is not None
+    assert arrived.lost_datagrams is not None
     assert sent.datagrams - sent.unnumbered_datagrams == pytest.approx(summary["packets"], abs=2)
     assert sent.payload_bytes == pytest.approx(summary["bytes"], rel=0.001, abs=2 * size)
     assert (sent.lost_datagrams, sent.incomplete_datagrams, arrived.incomplete_datagrams) == (0, 0, 0)
