@@ -19,6 +19,7 @@ from netbench.testbed.doctor.platforms import Judgement, Platform
 from netbench.vmm.base import Vmm
 
 Entry = dict[str, Any]
+_GROUPS = {"generators": GENERATORS, "sinks": SINKS, "schedules": SCHEDULES, "tools": TOOLS, "uuts": UUTS}
 PACKETS = "packets"
 
 
@@ -59,13 +60,7 @@ def _chosen(kind: str) -> dict[str, list[Entry]]:
 
 def _entries() -> dict[str, list[Entry]]:
     entries = {"topologies": list(_files(TOPOLOGIES)), "profiles": list(_files(PROFILES)), PACKETS: list(_packets())}
-    for title, group in (
-        ("generators", GENERATORS),
-        ("sinks", SINKS),
-        ("schedules", SCHEDULES),
-        ("tools", TOOLS),
-        ("uuts", UUTS),
-    ):
+    for title, group in _GROUPS.items():
         plug_ins = installed(group)
         entries[title] = [
             *(

@@ -14,8 +14,8 @@ from netbench.hosts.base import Completed, Host, Process
 from netbench.hosts.clock import wait_until
 from netbench.hosts.pipes import Tail, end
 from netbench.linux.requirements import Requirement
+from netbench.model.datagram_witness import PayloadKey
 from netbench.model.flow_result import FlowResult
-from netbench.model.flow_witness import PayloadKey
 from netbench.model.profile import NoOptions
 from netbench.model.units import Load, LoadKind
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from netbench.hosts.base import Completed
 from netbench.linux.requirements import Command
+from netbench.model.datagram_witness import IPERF3_KEY
 from netbench.model.flow_result import FlowResult
-from netbench.model.flow_witness import IPERF3_KEY
 from netbench.model.units import LoadKind
 from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of
 
