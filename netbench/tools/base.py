@@ -205,3 +205,10 @@ def number_of(value: Any, what: str) -> float:  # noqa: ANN401 - any JSON
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**63:
         raise ToolError(f"{what} is {value!r} in its output, which is no number that it can be")
     return value
+
+
+def whole_number(value: Any, what: str) -> int:  # noqa: ANN401 - any JSON
+    """Return an integer >= 0 of a tool's output; ToolError for anything else."""
+    if not isinstance(value, int):
+        raise ToolError(f"{what} is {value!r} in its output, which is no whole number")
+    return int(number_of(value, what))

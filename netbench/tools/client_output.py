@@ -5,7 +5,7 @@ from typing import Any
 
 from netbench.hosts.base import Completed
 from netbench.model.flow_result import FlowResult, Latencies
-from netbench.tools.base import Demand, FlowEnds, ToolError, number_of
+from netbench.tools.base import Demand, FlowEnds, ToolError, number_of, whole_number
 from netbench.tools.sealed_output import unsealed
 
 _LAST_WORDS = 300
@@ -79,13 +79,6 @@ def latencies_of(value: Any, kind: str, count: int | None = None) -> Latencies: 
     if not is_ascending or not has_mean or not all(number for _, number in steps) or count not in (None, found.count):
         raise ToolError(f"the {kind} times in its output contradict its counts")
     return found
-
-
-def whole_number(value: Any, what: str) -> int:  # noqa: ANN401 - any JSON
-    """Return an integer >= 0 of a tool's output; ToolError for anything else."""
-    if not isinstance(value, int):
-        raise ToolError(f"{what} is {value!r} in its output, which is no whole number")
-    return int(number_of(value, what))
 
 
 def _text(value: Any, what: str) -> str:  # noqa: ANN401 - any JSON

@@ -1,8 +1,8 @@
 """Tool `iperf3`: TCP and UDP bandwidth between client and guest (esnet/iperf, version 3)."""
 
 import json
-from collections.abc import Sequence
-from math import ceil
+from collections.abc import Iterable, Sequence
+from math import ceil, isclose
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,7 +12,10 @@ from netbench.linux.requirements import Command
 from netbench.model.datagram_witness import IPERF3_KEY
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import LoadKind
-from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of
+from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of, whole_number
+
+_ROUNDING = 1e-6  # of seconds, in a rate
+_INTERVALS_S = 0.3  # at the end, and at that of the omitted time
 
 
 class Iperf3Options(BaseModel):
@@ -99,25 +102,35 @@ class Iperf3(Tool):
         if not isinstance(version, str):
             raise ToolError(f"iperf3's version is {version!r} in its output")
         is_upload = self.options.direction == "upload"
-        whole = sum(int(number_of(interval["sum"]["bytes"], "bytes")) for interval in output["intervals"])
+        whole = sum(_total(interval["sum"], "bytes", interval["streams"]) for interval in output["intervals"])
         retransmissions = lost = started = None
+        received = total.get("sum_received", total.get("sum"))
         if self.options.protocol == "tcp":
-            received, sent = total["sum_received"], total["sum_sent"]
-            if "retransmits" in sent:
-                retransmissions = int(number_of(sent["retransmits"], "retransmits"))
-            arrived = int(number_of(received["bytes"], "bytes"))
+            arrived = _total(received, "bytes", [flow["receiver"] for flow in total["streams"]])
+            senders = [flow["sender"] for flow in total["streams"]]
+            if any("retransmits" in flow for flow in (total["sum_sent"], *senders)):
+                retransmissions = _total(total["sum_sent"], "retransmits", senders)
         else:
-            received = total["sum"]
-            started, lost = (int(number_of(received[key], key)) for key in ("packets", "lost_packets"))
-            if lost > started:
-                raise ToolError(f"iperf3 reports {lost} lost datagrams of {started}")
-            size = output["start"]["test_start"]["blksize"]
-            arrived = (started - lost) * int(number_of(size, "blksize"))
+            flows = [flow["udp"] for flow in total["streams"]]
+            started, lost = (_total(total["sum"], key, flows) for key in ("packets", "lost_packets"))
+            size = whole_number(output["start"]["test_start"]["blksize"], "blksize")
+            arrived = (started - lost) * size
+            if lost > started or total["sum"]["bytes"] not in (started * size, arrived):
+                raise ToolError(f"iperf3 reports {lost} lost datagrams of {started}, and other bytes than these have")
+        seconds = number_of(received["seconds"], "seconds")
+        # Intervals are those of the client's side.
+        here = number_of(total.get("sum_sent" if is_upload else "sum_received", received)["seconds"], "seconds")
+        lasted = sum(number_of(interval["sum"]["seconds"], "seconds") for interval in output["intervals"])
+        if abs(lasted - number_of(output["start"]["test_start"]["omit"], "omit") - here) > _INTERVALS_S:
+            raise ToolError(f"iperf3 reports intervals of {lasted:g} s, and a measurement of {here:g} s")
+        bits = number_of(received["bits_per_second"], "bits_per_second") * seconds
+        if not isclose(bits, 8 * number_of(received["bytes"], "bytes"), rel_tol=_ROUNDING, abs_tol=1):
+            raise ToolError(f"iperf3 reports {received['bytes']} bytes in {seconds} s, and another rate than that")
         return FlowResult(
             stream=ends.stream,
             workload=workload,
             tool=version,
-            duration_s=number_of(received["seconds"], "seconds"),
+            duration_s=seconds,
             to_server_bytes=arrived if is_upload else None,
             to_client_bytes=None if is_upload else arrived,
             run_to_server_bytes=whole if is_upload else None,
@@ -128,3 +141,11 @@ class Iperf3(Tool):
             retransmissions=retransmissions,
             lost_datagrams=lost,
         )
+
+
+def _total(total: Any, key: str, flows: Iterable[Any]) -> int:  # noqa: ANN401 - any JSON
+    """Return a figure of all flows; ToolError unless it is the sum of theirs, which a damaged output contradicts."""
+    number = whole_number(total[key], key)
+    if number != sum(whole_number(flow[key], key) for flow in flows):
+        raise ToolError(f"iperf3 reports {number} {key}, which is not the sum of all flows")
+    return number

@@ -11,8 +11,8 @@ from netbench.hosts.remote_code import module_command_on
 from netbench.linux.requirements import Command
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import Load, LoadKind
-from netbench.tools.base import Demand, FlowEnds, Tool, ToolError
-from netbench.tools.client_output import latencies_of, read_output, whole_number
+from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, number_of, whole_number
+from netbench.tools.client_output import latencies_of, read_output
 
 _CLIENT = "netbench.tools.sockperf_client"
 # It calibrates its clock and waits, before its first message; the first messages and the last are not in its figures.
@@ -84,7 +84,7 @@ class Sockperf(Tool):
             whole_number(output[key], key)
             for key in ("sent", "received", "dropped", "duplicated", "out_of_order", "total_sent", "total_received")
         )
-        valid_s, run_s = float(output["valid_s"]), _run_s(demand)
+        valid_s, run_s = number_of(output["valid_s"], "valid_s"), _run_s(demand)
         if not has_rate and self.options.protocol == "udp" and valid_s < run_s - _WARM_UP_S - _END_S - _STALL_S:
             raise ToolError(
                 f"sockperf's ping-pong stopped after {valid_s:g} s of {run_s} s: it waits forever for a lost datagram; "

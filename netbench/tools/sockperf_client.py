@@ -15,20 +15,23 @@ import numpy as np
 from netbench.tools.sealed_output import sealed
 from netbench.tools.tcp_client import times
 
-_NUMBERS = r"RunTime=(\d+\.\d{3}) sec; (?:Warm up time=\d+ msec; )?SentMessages=(\d+); ReceivedMessages=(\d+)$"
+_NUMBERS = (
+    r"RunTime=(\d{1,9}\.\d{3}) sec; (?:Warm up time=\d+ msec; )?SentMessages=(\d{1,15}); ReceivedMessages=(\d{1,15})$"
+)
 _TOTAL = re.compile(r"^sockperf: \[Total Run\] " + _NUMBERS, re.MULTILINE)
 _VALID = re.compile(r"^sockperf: \[Valid Duration\] " + _NUMBERS, re.MULTILINE)
+_COUNT = r"messages = (\d{1,15})"
 _OTHERS = re.compile(
-    r"# dropped messages = (\d+); # duplicated messages = (\d+); # out-of-order messages = (\d+)(?:\x1b\[0m)?$",
+    rf"# dropped {_COUNT}; # duplicated {_COUNT}; # out-of-order {_COUNT}(?:\x1b\[0m)?$",
     re.MULTILINE,
 )
-_MEAN = re.compile(r"avg-rtt=(\d+\.\d{3}) \(", re.MULTILINE)
-_EXTREME = r"^sockperf: ---> <{}> observation = +(\d+\.\d{{3}})$"
+_MEAN = re.compile(r"avg-rtt=(\d{1,12}\.\d{3}) \(", re.MULTILINE)
+_EXTREME = r"^sockperf: ---> <{}> observation = +(\d{{1,12}}\.\d{{3}})$"
 _LARGEST, _SMALLEST = (re.compile(_EXTREME.format(name), re.MULTILINE) for name in ("MAX", "MIN"))
 _SUMMARY = (_TOTAL, _VALID, _OTHERS, _MEAN, _LARGEST, _SMALLEST)
 _VERSION = re.compile(r"== version #([!-~]{1,40}) ==")
 _HEADING = "packet, txTime(sec), rxTime(sec), rtt(usec)\n"
-_ROW = re.compile(r"(\d+), (\d+)\.(\d{9}), (\d+)\.(\d{9}), (\d+)\.(\d{3})")
+_ROW = re.compile(r"(\d+), (\d{1,9})\.(\d{9}), (\d{1,9})\.(\d{9}), (\d{1,12})\.(\d{3})")
 _RULE = "------------------------------"
 _NS, _ROUNDING_NS = 1_000_000_000, 2
 _EMPTY = "No valid observations found"

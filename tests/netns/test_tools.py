@@ -66,7 +66,7 @@ def ends(link, tmp_path):
 @contextmanager
 def known_server(ends, **behaviour):
     argv = [sys.executable, str(KNOWN_SERVER), ADDRESS, str(ends.port), json.dumps(behaviour)]
-    running = RunningServer(ends, ends.server.spawn(argv))
+    running = RunningServer.started(ends, argv)
     try:
         running.await_ready(connects=True)
         yield
@@ -349,7 +349,7 @@ def test_sockperf_reports_the_whole_round_trip(ends, delay_s):
     """Its own latency is half of it. The first flag of a message is that of the client."""
     tool = Sockperf(SockperfOptions())
     argv = [sys.executable, "-c", SLOW_SOCKPERF, ADDRESS, str(ends.port), str(delay_s)]
-    running = RunningServer(ends, ends.server.spawn(argv))
+    running = RunningServer.started(ends, argv)
     try:
         result = measured(tool, ends, "max", 3)
     finally:
