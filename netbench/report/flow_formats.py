@@ -36,6 +36,6 @@ def figure_interval(figure: FlowFigure, interval: Interval | None) -> str:
     """A mean with its interval and its unit: `2.31 ± 0.10 ms`."""
     if interval is None:
         return UNKNOWN
-    unit = "%" if figure.is_ratio else figure.unit
+    unit = figure.shown_unit
     text = mean_and(figure_value(figure, interval.mean), figure_spread(figure, interval))
     return text + (unit if unit.startswith("/") else f" {unit}" if unit else "")

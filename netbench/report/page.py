@@ -51,6 +51,7 @@ def _content(results: CampaignResults) -> PageContent:
         headline=[first.lead],
         state=_state(model),
         chart=chart.html if chart else Markup(),
+        has_frame_rates=not results.has_flows,
         findings=[first, *others],
         status=_status(model),
         remarks=list(_remarks(model)),

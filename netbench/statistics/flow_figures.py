@@ -48,9 +48,14 @@ class FlowFigure:
     @property
     def heading(self) -> str:
         """Its title with its unit; ratios are shown in percent."""
-        unit = "%" if self.is_ratio else self.unit
+        unit = self.shown_unit
         title = self.title if self.kind else f"{self.title[:1].upper()}{self.title[1:]}"
         return f"{title} [{unit}]" if unit else title
+
+    @property
+    def shown_unit(self) -> str:
+        """Its unit in texts."""
+        return "%" if self.is_ratio else self.unit
 
     @property
     def is_ratio(self) -> bool:

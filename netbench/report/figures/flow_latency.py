@@ -90,6 +90,7 @@ def load_chart(curves: Sequence[LoadCurve], styles: Mapping[str, Style]) -> Char
     items = [(figure, curve) for figure in figures for curve in curves if _has(curve, figure)]
     x_title = f"Load of the neighbour [{curves[0].unit}]"
     panels = Panels(items, styles, x_title, "", key_of=lambda item: item[0].heading, uut_of=lambda item: item[1].uut)
+    panels.chart.intervals = "95 % interval over boots"
     most = max(x for curve in curves for x, _ in curve.points)
     for title, uut, of_uut in panels.cells:
         for figure, curve in of_uut:

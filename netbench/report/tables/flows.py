@@ -91,7 +91,8 @@ def _figure_column(figure: FlowFigure) -> Column[FlowGroup]:
     def spread(group: FlowGroup) -> str:
         return figure_spread(figure, group.figures.get(figure.name))
 
-    column: Column[FlowGroup] = number(figure.heading, lambda group: figure_mean(figure, group))
+    title = f"{figure.title.partition(' ')[0]} [{figure.unit}]" if figure.kind else figure.heading
+    column: Column[FlowGroup] = number(title, lambda group: figure_mean(figure, group))
     return Column(column.title, column.cell, column.kind, spread)
 
 
