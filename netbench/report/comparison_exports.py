@@ -21,7 +21,7 @@ from netbench.report.renderer import template
 from netbench.report.summary_json import identity, mean_and_width
 from netbench.statistics.compared_cells import DISTURBING, AnyCell, ComparedCell, Difference, FlowCell, Searched
 from netbench.statistics.flow_comparison import FlowDifference
-from netbench.statistics.flow_figures import FlowFigure, FlowGroup
+from netbench.statistics.flow_figures import FlowFigure, WorkloadGroup
 from netbench.statistics.groups import Group
 from netbench.statistics.regression_gate import CellResult, GateResult, total
 from netbench.statistics.search_comparison import Range, SearchDifference
@@ -263,7 +263,7 @@ def _of_flows(difference: FlowDifference) -> JsonObject:
     }
 
 
-def _flow_side(group: FlowGroup, figure: FlowFigure) -> JsonObject:
+def _flow_side(group: WorkloadGroup, figure: FlowFigure) -> JsonObject:
     return {
         **mean_and_width("value", group.figures.get(figure.name)),
         "unit": figure.unit,

@@ -19,7 +19,7 @@ from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.model.virtualisation import Setting
 from netbench.model.workload import Workload
 from netbench.statistics.change_interval import SideMean
-from netbench.statistics.flow_figures import FIGURES_BY_NAME, FlowGroup
+from netbench.statistics.flow_figures import FIGURES_BY_NAME, WorkloadGroup
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.intervals import DifferenceOfMeans, RatioOfMeans
 from netbench.statistics.significance import CorrectedResult, Test
@@ -84,7 +84,7 @@ class FlowCell:
     figure: str = ""
 
     @classmethod
-    def of(cls, group: FlowGroup, figure: str = "") -> "FlowCell":
+    def of(cls, group: WorkloadGroup, figure: str = "") -> "FlowCell":
         """Return the key of a group, or of one of its figures."""
         return cls(group.uut, group.scenario, group.sources, group.workload.name, group.load, figure)
 

@@ -37,10 +37,10 @@ from netbench.statistics.flow_costs import leading_figures
 from netbench.statistics.flow_figures import (
     FIGURES,
     FlowFigure,
-    FlowGroup,
-    flow_groups_of,
+    WorkloadGroup,
     values_by_boot,
     values_by_trial,
+    workload_groups_of,
 )
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans, deviation_of, known_interval, ratio_of_intervals
@@ -55,7 +55,7 @@ class FlowCampaign:
     """A campaign with flows for a comparison; `disturbances` are warnings that the host had other work meanwhile."""
 
     name: str
-    groups: tuple[FlowGroup, ...]
+    groups: tuple[WorkloadGroup, ...]
     settings: dict[str, Setting]
     disturbances: tuple[CampaignWarning, ...] = ()
     complete: bool = True
@@ -64,7 +64,9 @@ class FlowCampaign:
     def of(cls, name: str, results: CampaignResults, selection: CellSelection = ALL_CELLS) -> "FlowCampaign":
         """Return the selected cells of the results of a campaign, with the name that messages use."""
         groups = (
-            group for group in flow_groups_of(results) if selection.includes(group.uut, group.scenario, group.workload)
+            group
+            for group in workload_groups_of(results)
+            if selection.includes(group.uut, group.scenario, group.workload)
         )
         disturbances = tuple(warning for warning in results.warnings if warning.kind in DISTURBING)
         return cls(name, tuple(groups), results.settings, disturbances, complete=results.missing_trials <= 0)
@@ -81,8 +83,8 @@ class FlowDifference:
 
     place: FlowCell
     figure: FlowFigure
-    base: FlowGroup
-    new: FlowGroup
+    base: WorkloadGroup
+    new: WorkloadGroup
     ratio: RatioOfMeans
     test: Tested = NOT_YET_TESTED
     doubt: str = ""
@@ -198,7 +200,7 @@ class _FlowSamples(UnitSamples):
         return replace(difference, ratio=change_interval(sides[1], sides[0], tests), sides=sides, tests=tests)
 
     def _side(
-        self, values: Sequence[float], figure: FlowFigure, group: FlowGroup, usual: float, *, shows_speed: bool
+        self, values: Sequence[float], figure: FlowFigure, group: WorkloadGroup, usual: float, *, shows_speed: bool
     ) -> SideMean:
         mean = fmean(values)
         of_unit = max(deviation_of(values, mean), usual * mean)
@@ -208,7 +210,7 @@ class _FlowSamples(UnitSamples):
         return SideMean(group.figures[figure.name].mean, len(values), of_unit, of_run)
 
 
-def _units(figure: FlowFigure, group: FlowGroup) -> tuple[float, ...]:
+def _units(figure: FlowFigure, group: WorkloadGroup) -> tuple[float, ...]:
     """Return the values of the units of replication: of the boots, or of the trials of a single or unknown boot."""
     values = values_by_boot(figure, group.valid)
     by_boot = grouped(values, lambda pair: pair[0])
@@ -217,7 +219,7 @@ def _units(figure: FlowFigure, group: FlowGroup) -> tuple[float, ...]:
     return tuple(fmean(value for _, value in of_boot) for of_boot in by_boot.values())
 
 
-def _ratios(figure: FlowFigure, base: FlowGroup, new: FlowGroup) -> tuple[float, ...] | None:
+def _ratios(figure: FlowFigure, base: WorkloadGroup, new: WorkloadGroup) -> tuple[float, ...] | None:
     """Return new ÷ base for each common repetition; None if there is none, or the base may be 0."""
     before, after = (
         {trial.spec.repetition: value for trial, value in values_by_trial(figure, group.valid)} for group in (base, new)
@@ -228,7 +230,7 @@ def _ratios(figure: FlowFigure, base: FlowGroup, new: FlowGroup) -> tuple[float,
     return tuple(after[number] / before[number] for number in common)
 
 
-def _keeps_up(figure: FlowFigure, group: FlowGroup) -> bool:
+def _keeps_up(figure: FlowFigure, group: WorkloadGroup) -> bool:
     """Return whether a rate is that of the load, so that the clock of the client decides it."""
     interval, load = group.figures[figure.name], group.load
     unit = {"Mbit/s": (LoadKind.L1_BIT_RATE, 1e6), "/s": (LoadKind.OPERATION_RATE, 1.0)}.get(figure.unit)
@@ -237,7 +239,7 @@ def _keeps_up(figure: FlowFigure, group: FlowGroup) -> bool:
     return interval.mean >= _KEEPS_UP * load.value / unit[1] * group.sources
 
 
-def _is_on_one_boot(group: FlowGroup) -> bool:
+def _is_on_one_boot(group: WorkloadGroup) -> bool:
     boots = {trial.boot for trial in group.valid}
     return len(boots) == 1 and 0 not in boots
 
@@ -266,7 +268,7 @@ def _untested(base: FlowCampaign, new: FlowCampaign, *, accept_disturbed: bool) 
     return FlowComparison(base, new, tuple(differences), tuple(left_out), doubt)
 
 
-def _why_not_compared(base: FlowGroup, new: FlowGroup) -> tuple[str, Absence] | None:
+def _why_not_compared(base: WorkloadGroup, new: WorkloadGroup) -> tuple[str, Absence] | None:
     """Return why a common cell is not compared; None if it is."""
     if base.workload != new.workload:
         return f"{base.workload} has other options in each campaign", Absence.OTHER_LOAD
@@ -279,7 +281,7 @@ def _why_not_compared(base: FlowGroup, new: FlowGroup) -> tuple[str, Absence] | 
 
 
 def _differences(
-    place: FlowCell, base: FlowGroup, new: FlowGroup, doubt: str, leading: Iterable[str]
+    place: FlowCell, base: WorkloadGroup, new: WorkloadGroup, doubt: str, leading: Iterable[str]
 ) -> Iterator[FlowDifference]:
     """Yield the differences of all figures that both sides have, except those that are 0 on both."""
     for figure in FIGURES:
@@ -290,7 +292,9 @@ def _differences(
         yield FlowDifference(key, figure, base, new, ratio, doubt=doubt, is_leading=figure.name in leading)
 
 
-def _without_figure(place: FlowCell, base: FlowGroup, new: FlowGroup, leading: Iterable[str]) -> Iterator[LeftOut]:
+def _without_figure(
+    place: FlowCell, base: WorkloadGroup, new: WorkloadGroup, leading: Iterable[str]
+) -> Iterator[LeftOut]:
     """Yield the leading figures of a cell that only one side has."""
     for name in leading:
         if (name in base.figures) is not (name in new.figures):
@@ -298,7 +302,7 @@ def _without_figure(place: FlowCell, base: FlowGroup, new: FlowGroup, leading: I
             yield LeftOut(replace(place, figure=name), f"unknown in {side}", Absence.INVALID)
 
 
-def _disturbed(*sides: tuple[str, FlowGroup]) -> str:
+def _disturbed(*sides: tuple[str, WorkloadGroup]) -> str:
     """Return which side lost too many trials of a cell because the tester was disturbed, as text; empty for none."""
     for name, group in sides:
         number, total = _number_with(ReasonKind.TESTER_DISTURBED, group), len(group.trials)
@@ -307,5 +311,5 @@ def _disturbed(*sides: tuple[str, FlowGroup]) -> str:
     return ""
 
 
-def _number_with(kind: ReasonKind, group: FlowGroup) -> int:
+def _number_with(kind: ReasonKind, group: WorkloadGroup) -> int:
     return sum(any(reason.kind is kind for reason in trial.reasons) for trial in group.trials)
