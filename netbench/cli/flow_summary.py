@@ -13,7 +13,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.report.flow_formats import figure_mean
 from netbench.report.formats import sentence
 from netbench.report.styles import LEGEND, label
-from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure, FlowGroup, flow_groups_of
+from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure, WorkloadGroup, workload_groups_of
 
 _MOST_ROWS = 48
 _HEADINGS = {
@@ -32,7 +32,7 @@ def flows_table(results: CampaignResults) -> RenderableType:
     There is one row per UUT, scenario, workload and load. Columns are rates and percentiles of the first kind of times.
     With several scenarios UUTs are headings.
     """
-    every = flow_groups_of(results)
+    every = workload_groups_of(results)
     groups = every[:_MOST_ROWS]
     kind = next((group.kind_of_times for group in groups if group.kind_of_times), "")
     figures = list(_shown_figures(groups, kind))
@@ -61,7 +61,7 @@ def flows_table(results: CampaignResults) -> RenderableType:
     return RenderGroup(table, *map(remark_line, (*remarks, *verdict_remarks(results))))
 
 
-def _shown_figures(groups: Sequence[FlowGroup], kind: str) -> Iterator[FlowFigure]:
+def _shown_figures(groups: Sequence[WorkloadGroup], kind: str) -> Iterator[FlowFigure]:
     """Yield the known figures, percentiles of one kind of times only; faults if there were any."""
     for figure in FIGURES:
         means = [interval.mean for group in groups if (interval := group.figures.get(figure.name))]

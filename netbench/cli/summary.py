@@ -41,7 +41,7 @@ from netbench.report.tables.searches import (
     throughput_mbps,
 )
 from netbench.statistics.drift import steadiness_of
-from netbench.statistics.flow_figures import FlowGroup
+from netbench.statistics.flow_figures import WorkloadGroup
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.limits import with_limits
 from netbench.statistics.lost_frames import lost_frames_by_place
@@ -211,7 +211,7 @@ def _upper_limit(group: Group) -> float | None:
     return None if loss is None or loss.mean else loss.half_width
 
 
-def verdict_counts(group: Group | FlowGroup) -> Text:
+def verdict_counts(group: Group | WorkloadGroup) -> Text:
     """Return the numbers of valid, suspicious and invalid trials and of discarded attempts, one per line."""
     trials = {Verdict.VALID: group.valid, Verdict.SUSPICIOUS: group.suspicious, Verdict.INVALID: group.invalid}
     lines = [Text(f"{len(of):,} {verdict.value}", style=_STYLES[verdict]) for verdict, of in trials.items() if of]

@@ -20,7 +20,7 @@ from netbench.report.formats import (
 )
 from netbench.report.styles import label
 from netbench.statistics.flow_costs import FlowCost, flow_costs, leading_figures
-from netbench.statistics.flow_figures import FlowFigure, FlowGroup, flow_groups_of
+from netbench.statistics.flow_figures import FlowFigure, WorkloadGroup, workload_groups_of
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans, ratio_of_intervals
 
@@ -32,7 +32,7 @@ _REACHED = 0.99  # of the intended operations: below, the client did not keep up
 
 def flow_findings(results: CampaignResults) -> tuple[Finding, ...]:
     """The findings, the most important first; a single one where nothing is valid."""
-    groups = flow_groups_of(results)
+    groups = workload_groups_of(results)
     if not any(group.valid for group in groups):
         return (Finding("Result", no_result(results), "verdicts"),)
     figures = leading_figures(groups)
@@ -47,7 +47,7 @@ def flow_findings(results: CampaignResults) -> tuple[Finding, ...]:
 
 
 def _ranking(
-    results: CampaignResults, groups: Sequence[FlowGroup], figure: FlowFigure, *, is_first: bool
+    results: CampaignResults, groups: Sequence[WorkloadGroup], figure: FlowFigure, *, is_first: bool
 ) -> Iterator[Finding]:
     """The best UUT of each setting by a figure, in the cell that most UUTs have, and the others relative to it.
 
@@ -72,13 +72,13 @@ def _ranking(
     yield Finding(topic, leads[0], anchor, " ".join((*leads[1:], *details)))
 
 
-def _where(group: FlowGroup) -> str:
+def _where(group: WorkloadGroup) -> str:
     clients = f", {count(group.sources, 'client')}" if group.sources > 1 else ""
     scenario = "no neighbour" if group.scenario == DEDICATED else group.scenario
     return f"{group.workload} at {group.load}{clients}, {scenario}"
 
 
-def _comparable(groups: Sequence[FlowGroup], figure: FlowFigure) -> list[FlowGroup]:
+def _comparable(groups: Sequence[WorkloadGroup], figure: FlowFigure) -> list[WorkloadGroup]:
     """The groups of one cell, of different UUTs: the least disturbed scenario, the cell that most UUTs have.
 
     Latencies are compared at the highest load that is a number, rates at `max`, or else at the highest load.
@@ -87,7 +87,7 @@ def _comparable(groups: Sequence[FlowGroup], figure: FlowFigure) -> list[FlowGro
     scenario = next(name for name in (DEDICATED, SHARED_IDLE, *scenarios) if name in scenarios)
     cells = grouped([group for group in groups if group.scenario == scenario], lambda group: group.cell)
 
-    def rank(same: Sequence[FlowGroup]) -> tuple[int, int, bool, float]:
+    def rank(same: Sequence[WorkloadGroup]) -> tuple[int, int, bool, float]:
         load = same[0].load
         is_max = load.kind is LoadKind.MAX
         return len(same), -same[0].sources, is_max is not bool(figure.kind), load.value
@@ -95,15 +95,17 @@ def _comparable(groups: Sequence[FlowGroup], figure: FlowFigure) -> list[FlowGro
     return max(cells.values(), key=rank)
 
 
-def _of_setting(groups: Sequence[FlowGroup], figure: FlowFigure, name: Callable[[str], str]) -> tuple[str, list[str]]:
+def _of_setting(
+    groups: Sequence[WorkloadGroup], figure: FlowFigure, name: Callable[[str], str]
+) -> tuple[str, list[str]]:
     """The sentence about the best UUT of a setting, and those about the others; the first group is the baseline."""
     base = groups[0]
     top, *others = sorted(groups, key=lambda group: _badness(group, figure))
 
-    def amount(group: FlowGroup) -> str:
+    def amount(group: WorkloadGroup) -> str:
         return f"{name(group.uut)} {figure_interval(figure, group.figures[figure.name])}"
 
-    def ratio(group: FlowGroup, to: FlowGroup) -> RatioOfMeans:
+    def ratio(group: WorkloadGroup, to: WorkloadGroup) -> RatioOfMeans:
         return ratio_of_intervals(group.figures[figure.name], to.figures[figure.name])
 
     if not others:
@@ -153,12 +155,12 @@ def _are_alike(rates: Iterable[float]) -> bool:
     return max(known) - min(known) <= _ALIKE * max(known)
 
 
-def _badness(group: FlowGroup, figure: FlowFigure) -> float:
+def _badness(group: WorkloadGroup, figure: FlowFigure) -> float:
     value = group.figures[figure.name].mean
     return -value if figure.is_better_high else value
 
 
-def _neighbours(results: CampaignResults, groups: Sequence[FlowGroup]) -> Iterator[Finding]:
+def _neighbours(results: CampaignResults, groups: Sequence[WorkloadGroup]) -> Iterator[Finding]:
     """The costliest neighbour with its cost for each UUT, or the changes that are excluded."""
     costs = list(flow_costs(groups))
     worst = max((cost for cost in costs if cost.is_cost), key=lambda cost: cost.size, default=None)
@@ -215,7 +217,7 @@ def _other(results: CampaignResults, cost: FlowCost) -> str:
     return f"no significant change for {uut} (changes above {limit_excluded([cost.ratio])} % are excluded)"
 
 
-def _caveats(results: CampaignResults, groups: Sequence[FlowGroup]) -> Iterator[tuple[str, str]]:
+def _caveats(results: CampaignResults, groups: Sequence[WorkloadGroup]) -> Iterator[tuple[str, str]]:
     """The limits of the figures: scatter unknown, failed operations, clients that did not keep up."""
     valid = [len(group.valid) for group in groups if group.valid]
     if max(valid) == 1:
@@ -252,19 +254,19 @@ def _caveats(results: CampaignResults, groups: Sequence[FlowGroup]) -> Iterator[
         )
 
 
-def _reached(group: FlowGroup) -> float | None:
+def _reached(group: WorkloadGroup) -> float | None:
     """The started operations ÷ the intended ones over the valid trials; None where they are unknown."""
     flows = [flow for trial in group.valid for flow in trial.victim.flows]
     known = [(flow.started, flow.intended) for flow in flows if flow.started is not None and flow.intended]
     return sum(started for started, _ in known) / sum(intended for _, intended in known) if known else None
 
 
-def _client_share(group: FlowGroup) -> float | None:
+def _client_share(group: WorkloadGroup) -> float | None:
     """The largest share of one CPU that a client used in a valid trial; None where it is unknown."""
     shares = (flow.client_cpu_share for trial in group.valid for flow in trial.victim.flows)
     return max((share for share in shares if share is not None), default=None)
 
 
-def _named(results: CampaignResults, groups: Iterable[FlowGroup]) -> str:
+def _named(results: CampaignResults, groups: Iterable[WorkloadGroup]) -> str:
     names = [label(uut, results.emulated) for uut in dict.fromkeys(group.uut for group in groups)]
     return enumerated(names[:MOST_NAMED])

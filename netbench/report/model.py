@@ -17,7 +17,7 @@ from netbench.report.blocks import Cell, FigureMarkup
 from netbench.report.formats import count
 from netbench.report.styles import Style, styles
 from netbench.statistics.drift import Steadiness, steadiness_of
-from netbench.statistics.flow_figures import FlowGroup, flow_groups_of
+from netbench.statistics.flow_figures import WorkloadGroup, workload_groups_of
 from netbench.statistics.groups import Group, group_trials, grouped
 from netbench.statistics.interference import Curve, RelativeMaximum, curves, relative_maxima
 from netbench.statistics.limits import with_limits
@@ -94,14 +94,14 @@ class View:
 class ReportModel:
     """The results without calibration trials; their groups, with their limits, in order of UUTs; their styles.
 
-    Either `groups`, of frames, or `flow_groups` are empty.
+    Either `groups`, of frames, or `workload_groups` are empty.
     """
 
     results: CampaignResults
     groups: tuple[Group, ...]
     styles: Mapping[str, Style]
     calibration: tuple[TrialResult, ...] = ()
-    flow_groups: tuple[FlowGroup, ...] = ()
+    workload_groups: tuple[WorkloadGroup, ...] = ()
     counters: CounterTotals = field(default_factory=CounterTotals)
     blocks: dict[str, list[FigureMarkup]] = field(default_factory=dict, compare=False)  # charts, made once
     broken_figures: dict[str, str] = field(default_factory=dict, compare=False)  # errors of other packages, by figure
@@ -113,7 +113,7 @@ class ReportModel:
         calibration = tuple(trial for trial in results.trials if trial.spec.finds_maximum)
         shown = replace(results, trials=wanted, planned_trials=results.planned_trials - len(calibration))
         groups = with_limits(group_trials(shown))
-        flows = flow_groups_of(shown)
+        flows = workload_groups_of(shown)
         uuts = uuts_in_order(
             [*shown.uuts, *(group.uut for group in groups), *(group.uut for group in flows)], shown.facts
         )

@@ -51,6 +51,7 @@ def _content(results: CampaignResults) -> PageContent:
         headline=[first.lead],
         state=_state(model),
         chart=chart.html if chart else Markup(),
+        has_frame_rates=not results.has_flows,
         findings=[first, *others],
         status=_status(model),
         remarks=list(_remarks(model)),
@@ -101,7 +102,7 @@ def _state(model: ReportModel) -> str:
 def _remarks(model: ReportModel) -> Iterator[str]:
     """Short sentences about the tester and the trials, each with a link to its section."""
     results = model.results
-    with_results = {*(group.uut for group in model.groups), *(group.uut for group in model.flow_groups)}
+    with_results = {*(group.uut for group in model.groups), *(group.uut for group in model.workload_groups)}
     measured = [uut for uut in results.uuts if uut in with_results]
     if len(measured) > 1 and len({model.styles[uut].setting for uut in measured}) == 1:
         yield sentence("status.baseline", uut=model.styles[measured[0]].label)

@@ -51,7 +51,7 @@ def campaign_sections(model: ReportModel) -> list[Section]:
         *((_searches,) if searched else ()),
         _rfc2544,
         *(_MEASURED if model.groups else ()),
-        *(FLOW_SECTIONS if model.flow_groups else ()),
+        *(FLOW_SECTIONS if model.workload_groups else ()),
         *(() if searched else (_searches,)),
         plain_section("platforms", _platforms),
         verdicts_section,

@@ -13,7 +13,7 @@ from netbench.results.flow_columns import flow_cell
 from netbench.results.group_columns import GROUP_COLUMNS
 from netbench.results.stream_columns import STREAM_COLUMNS, StreamOfTrial
 from netbench.statistics.compared_cells import ALL_CELLS, CellSelection
-from netbench.statistics.flow_figures import flow_groups_of
+from netbench.statistics.flow_figures import workload_groups_of
 from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import with_limits
 from netbench.statistics.outliers import outlier_marks
@@ -76,7 +76,7 @@ def group_rows(results: CampaignResults, *, selection: CellSelection = ALL_CELLS
     for group in with_limits(group_trials(results)):
         if selection.includes(group.uut, group.scenario, group.frame_size):
             yield _row(GROUP_COLUMNS, group)
-    for flows in flow_groups_of(results):
+    for flows in workload_groups_of(results):
         if selection.includes(flows.uut, flows.scenario, flows.workload):
             yield {column.name: flow_cell(column.name, flows) for column in GROUP_COLUMNS}
 

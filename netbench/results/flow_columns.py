@@ -14,7 +14,7 @@ from netbench.results.export_columns import (
     columns_at,
     reason_kinds,
 )
-from netbench.statistics.flow_figures import FIGURES, KINDS, NS_PER_MS, FlowFigure, FlowGroup, latencies_of
+from netbench.statistics.flow_figures import FIGURES, KINDS, NS_PER_MS, FlowFigure, WorkloadGroup, latencies_of
 
 Read = Callable[[Any], Cell]
 
@@ -72,22 +72,22 @@ FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
 """The columns of a flow; the row has it in `flow`."""
 
 
-def _interval_columns(figure: FlowFigure) -> list[ExportColumn[FlowGroup]]:
-    def column(name: str, attribute: str) -> ExportColumn[FlowGroup]:
+def _interval_columns(figure: FlowFigure) -> list[ExportColumn[WorkloadGroup]]:
+    def column(name: str, attribute: str) -> ExportColumn[WorkloadGroup]:
         return ExportColumn(name, float, lambda group: getattr(group.figures.get(figure.name), attribute, None))
 
     return [column(figure.name, "mean"), column(f"{figure.name}_ci95", "half_width")]
 
 
-def _merged_times(kind: str) -> ExportColumn[FlowGroup]:
-    def number(group: FlowGroup) -> int | None:
+def _merged_times(kind: str) -> ExportColumn[WorkloadGroup]:
+    def number(group: WorkloadGroup) -> int | None:
         times = group.latencies(kind)
         return None if times is None else times.count
 
     return ExportColumn(f"{kind}_times", int, number)
 
 
-FLOW_GROUP_COLUMNS: tuple[ExportColumn[FlowGroup], ...] = (
+FLOW_GROUP_COLUMNS: tuple[ExportColumn[WorkloadGroup], ...] = (
     *columns_at(str, "", workload="workload.name"),
     ExportColumn("tool", str, lambda group: group.tool or None),
     *(column for figure in FIGURES for column in _interval_columns(figure)),
@@ -96,11 +96,11 @@ FLOW_GROUP_COLUMNS: tuple[ExportColumn[FlowGroup], ...] = (
 """The columns that only groups of flows have: means over the valid trials, percentiles over all times of them."""
 
 
-def _boots(group: FlowGroup) -> int | None:
+def _boots(group: WorkloadGroup) -> int | None:
     return len({trial.boot for trial in group.valid if trial.boot}) or None
 
 
-_SHARED: Sequence[ExportColumn[FlowGroup]] = (
+_SHARED: Sequence[ExportColumn[WorkloadGroup]] = (
     *columns_at(str, "", "uut", "scenario"),
     column_at("streams", int, "sources"),
     ExportColumn("load", str, lambda group: str(group.load)),
@@ -115,6 +115,6 @@ _SHARED: Sequence[ExportColumn[FlowGroup]] = (
 _CELLS: Mapping[str, Read] = {column.name: column.read for column in (*_SHARED, *FLOW_GROUP_COLUMNS)}
 
 
-def flow_cell(column: str, group: FlowGroup) -> Cell:
+def flow_cell(column: str, group: WorkloadGroup) -> Cell:
     """Return the cell of a group of flows in a column of groups; None in the columns that only frames have."""
     return _CELLS[column](group) if column in _CELLS else None

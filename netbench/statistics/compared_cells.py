@@ -19,6 +19,7 @@ from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.model.virtualisation import Setting
 from netbench.model.workload import Workload
 from netbench.statistics.change_interval import SideMean
+from netbench.statistics.flow_figures import FIGURES_BY_NAME, WorkloadGroup
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.intervals import DifferenceOfMeans, RatioOfMeans
 from netbench.statistics.significance import CorrectedResult, Test
@@ -69,6 +70,31 @@ class Searched:
     def __str__(self) -> str:
         sources = f"{self.sources} source{'s' * (self.sources > 1)}"
         return f"{self.uut}, {self.scenario}, {sources}, {self.frame_size.text(' bytes')}, {self.goal}"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowCell:
+    """The key of a figure of a cell, by its name in exports; without a `figure` it is the whole cell."""
+
+    uut: str
+    scenario: str
+    sources: int
+    workload: str
+    load: Load
+    figure: str = ""
+
+    @classmethod
+    def of(cls, group: WorkloadGroup, figure: str = "") -> "FlowCell":
+        """Return the key of a group, or of one of its figures."""
+        return cls(group.uut, group.scenario, group.sources, group.workload.name, group.load, figure)
+
+    def __str__(self) -> str:
+        clients = f", {self.sources} clients" if self.sources > 1 else ""
+        figure = f", {FIGURES_BY_NAME[self.figure].title}" if self.figure else ""
+        return f"{self.uut}, {self.scenario}, {self.workload} at {self.load}{clients}{figure}"
+
+
+AnyCell = ComparedCell | Searched | FlowCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +260,7 @@ class Absence(Enum):
 class LeftOut:
     """A cell, or a goal of a search, that is not compared, with the reason as text and as a kind."""
 
-    place: ComparedCell | Searched
+    place: AnyCell
     why: str
     kind: Absence = Absence.OTHER_LOAD
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Network, Off, Serve
 from netbench.model.units import Load, LoadKind
-from netbench.statistics.flow_figures import FIGURES, FIGURES_BY_NAME, FlowFigure, FlowGroup
+from netbench.statistics.flow_figures import FIGURES, FIGURES_BY_NAME, FlowFigure, WorkloadGroup
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans, ratio_of_intervals
 
@@ -18,8 +18,8 @@ class FlowCost:
     """A figure of a cell beside neighbours relative to the same cell in its baseline; `ratio` is group ÷ base."""
 
     figure: FlowFigure
-    group: FlowGroup
-    base: FlowGroup
+    group: WorkloadGroup
+    base: WorkloadGroup
     ratio: RatioOfMeans
 
     @property
@@ -39,7 +39,7 @@ class FlowCost:
         return 1 / ratio if ratio else float("inf")
 
 
-def leading_figures(groups: Iterable[FlowGroup]) -> list[FlowFigure]:
+def leading_figures(groups: Iterable[WorkloadGroup]) -> list[FlowFigure]:
     """Return the figures by which cells are ranked: the 99th percentile (or the highest known) of times, and rates.
 
     A rate of operations is left out where bandwidths are known.
@@ -52,7 +52,7 @@ def leading_figures(groups: Iterable[FlowGroup]) -> list[FlowFigure]:
     return [FIGURES_BY_NAME[name] for name in (percentile, *(bandwidths or rates)) if name]
 
 
-def flow_costs(groups: Sequence[FlowGroup]) -> Iterator[FlowCost]:
+def flow_costs(groups: Sequence[WorkloadGroup]) -> Iterator[FlowCost]:
     """Yield the costs of neighbours for the leading figures of each cell with a baseline.
 
     The baseline is `dedicated`, or else `shared-idle`. The interval of a ratio is that of ratio_of_intervals().
@@ -87,7 +87,7 @@ _UNITS: Mapping[LoadKind, tuple[str, float]] = {
 OF_MAXIMUM = "% of what it forwards"
 
 
-def neighbour_load(group: FlowGroup) -> NeighbourLoad | None:
+def neighbour_load(group: WorkloadGroup) -> NeighbourLoad | None:
     """Return the load of the neighbours of a cell: 0 without a unit if they are idle or absent.
 
     None if neighbours differ, compute, or have a load without a number (`max`).
@@ -112,15 +112,15 @@ class LoadCurve:
 
     uut: str
     unit: str
-    points: tuple[tuple[float, FlowGroup], ...]
+    points: tuple[tuple[float, WorkloadGroup], ...]
 
     @property
-    def first(self) -> FlowGroup:
+    def first(self) -> WorkloadGroup:
         """The cell with the least load of neighbours."""
         return self.points[0][1]
 
 
-def load_curves(groups: Sequence[FlowGroup]) -> Iterator[LoadCurve]:
+def load_curves(groups: Sequence[WorkloadGroup]) -> Iterator[LoadCurve]:
     """Yield the curves with two points or more, for each unit of the neighbours' loads.
 
     A curve begins with the cell beside idle neighbours, or without them if that was not measured.

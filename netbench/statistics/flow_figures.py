@@ -48,9 +48,14 @@ class FlowFigure:
     @property
     def heading(self) -> str:
         """Its title with its unit; ratios are shown in percent."""
-        unit = "%" if self.is_ratio else self.unit
+        unit = self.shown_unit
         title = self.title if self.kind else f"{self.title[:1].upper()}{self.title[1:]}"
         return f"{title} [{unit}]" if unit else title
+
+    @property
+    def shown_unit(self) -> str:
+        """Its unit in texts."""
+        return "%" if self.is_ratio else self.unit
 
     @property
     def is_ratio(self) -> bool:
@@ -178,7 +183,7 @@ def flows_of(trials: Iterable[TrialResult]) -> list[FlowResult]:
 
 
 @dataclass(frozen=True)  # no slots: the instance caches computed values
-class FlowGroup:
+class WorkloadGroup:
     """The repetitions of one cell: a UUT in a scenario with a workload at a load. Figures are of the valid trials."""
 
     uut: str
@@ -189,7 +194,7 @@ class FlowGroup:
     figures: Mapping[str, Interval] = field(default_factory=dict)  # by name; without unknown ones
 
     @classmethod
-    def of(cls, trials: Sequence[TrialResult]) -> "FlowGroup":
+    def of(cls, trials: Sequence[TrialResult]) -> "WorkloadGroup":
         """Return the group of trials of one cell."""
         spec = trials[0].spec
         assert spec.serves is not None, "frames have groups of another kind"
@@ -262,23 +267,23 @@ class FlowGroup:
         return {}
 
 
-def flow_groups(trials: Iterable[TrialResult]) -> Iterator[FlowGroup]:
+def workload_groups(trials: Iterable[TrialResult]) -> Iterator[WorkloadGroup]:
     """Yield the groups of all trials with flows, in the order of their first trials."""
     serving = (trial for trial in trials if trial.spec.serves)
     for cell in grouped(serving, _cell).values():
-        yield FlowGroup.of(cell)
+        yield WorkloadGroup.of(cell)
 
 
-def flow_groups_of(results: CampaignResults) -> tuple[FlowGroup, ...]:
+def workload_groups_of(results: CampaignResults) -> tuple[WorkloadGroup, ...]:
     """Return the groups of a campaign.
 
     UUTs are in the order of the topology, scenarios in that of the profile; then options of workloads and loads rise.
     """
-    groups = list(flow_groups(trial.without_counters for trial in results.wanted_trials))
+    groups = list(workload_groups(trial.without_counters for trial in results.wanted_trials))
     uuts = [*results.uuts, *(group.uut for group in groups)]
     scenarios = [*results.scenarios, *(group.scenario for group in groups)]
 
-    def order(group: FlowGroup) -> tuple[object, ...]:
+    def order(group: WorkloadGroup) -> tuple[object, ...]:
         options = [(name, isinstance(value, str), value) for name, value in group.workload.options]
         rate = group.load.kind is LoadKind.MAX, group.load.value
         place = uuts.index(group.uut), scenarios.index(group.scenario)

@@ -20,14 +20,14 @@ from netbench.report.model import ReportModel
 from netbench.report.styles import GREY, INK, MarkerStyle, on_paper
 from netbench.results.atomic import write_atomically
 from netbench.statistics.compared_cells import CellSelection
-from netbench.statistics.flow_figures import FlowGroup
+from netbench.statistics.flow_figures import WorkloadGroup
 from netbench.statistics.groups import Group, grouped
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-_Item = Group | FlowGroup | SearchResult
+_Item = Group | WorkloadGroup | SearchResult
 _MM = 1 / 25.4  # inches
 _TWO_COLUMNS = 120  # mm: wider figures have two panels beside each other
 _POINT = 0.5  # points of a marker for each pixel on the page
@@ -112,7 +112,7 @@ def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) 
     UsageError for unknown ones.
     """
     results = model.results
-    items: list[_Item] = [*model.groups, *model.flow_groups, *results.searches, *results.maxima_searches]
+    items: list[_Item] = [*model.groups, *model.workload_groups, *results.searches, *results.maxima_searches]
     for option, wanted, known in (
         ("--series", uuts, [item.uut for item in items]),
         ("--size", sizes, [name for item in items for name in _traffic_of(item).names]),
@@ -130,12 +130,12 @@ def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) 
         searches=tuple(filter(is_wanted, results.searches)),
         maxima_searches=tuple(filter(is_wanted, results.maxima_searches)),
     )
-    groups, flow_groups = tuple(filter(is_wanted, model.groups)), tuple(filter(is_wanted, model.flow_groups))
-    return replace(model, results=chosen, groups=groups, flow_groups=flow_groups, blocks={})
+    groups, workload_groups = tuple(filter(is_wanted, model.groups)), tuple(filter(is_wanted, model.workload_groups))
+    return replace(model, results=chosen, groups=groups, workload_groups=workload_groups, blocks={})
 
 
 def _traffic_of(item: _Item) -> FrameSize | Workload:
-    return item.workload if isinstance(item, FlowGroup) else item.frame_size
+    return item.workload if isinstance(item, WorkloadGroup) else item.frame_size
 
 
 def picture(chart: Chart, form: FigureFormat, options: FileOptions = FileOptions()) -> bytes:

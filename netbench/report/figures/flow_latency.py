@@ -12,7 +12,7 @@ from netbench.report.formats import capitalised, three_digits
 from netbench.report.model import ReportModel
 from netbench.report.styles import Style
 from netbench.statistics.flow_costs import LoadCurve, load_curves
-from netbench.statistics.flow_figures import FIGURES, KINDS, NS_PER_MS, FlowFigure, FlowGroup
+from netbench.statistics.flow_figures import FIGURES, KINDS, NS_PER_MS, FlowFigure, WorkloadGroup
 from netbench.statistics.groups import grouped
 
 _POINTS_PER_DECADE = 12
@@ -32,7 +32,7 @@ def percentile_points(times: Latencies) -> list[tuple[float, float]]:
     return [(100 * rank / times.count, time / NS_PER_MS) for rank, time in values if rank < times.count]
 
 
-def percentile_chart(groups: Sequence[FlowGroup], styles: Mapping[str, Style]) -> Chart:
+def percentile_chart(groups: Sequence[WorkloadGroup], styles: Mapping[str, Style]) -> Chart:
     """A panel per scenario: the time by percentile, a line per UUT, over all times of its valid trials."""
     kind = groups[0].kind_of_times
     y_title = f"{capitalised(KINDS[kind])} [ms]"
@@ -66,12 +66,12 @@ def _place(percentile: float) -> float:
 
 
 def _percentile_charts(model: ReportModel) -> Iterator[NamedChart]:
-    timed = [group for group in model.flow_groups if group.kind_of_times]
+    timed = [group for group in model.workload_groups if group.kind_of_times]
     parts = grouped(timed, _part)
     yield from by_part(parts, lambda group: group.uut, model.styles, percentile_chart, "percentiles")
 
 
-def _part(group: FlowGroup) -> str:
+def _part(group: WorkloadGroup) -> str:
     clients = f" × {group.sources} clients" if group.sources > 1 else ""
     return f"{capitalised(KINDS[group.kind_of_times])}, {group.workload} at {group.load}{clients}"
 
@@ -79,7 +79,7 @@ def _part(group: FlowGroup) -> str:
 PERCENTILES = Figure(
     "percentiles",
     "Latency by percentile",
-    lambda model: "" if any(group.kind_of_times for group in model.flow_groups) else "no tool measured times",
+    lambda model: "" if any(group.kind_of_times for group in model.workload_groups) else "no tool measured times",
     _percentile_charts,
 )
 
@@ -90,6 +90,7 @@ def load_chart(curves: Sequence[LoadCurve], styles: Mapping[str, Style]) -> Char
     items = [(figure, curve) for figure in figures for curve in curves if _has(curve, figure)]
     x_title = f"Load of the neighbour [{curves[0].unit}]"
     panels = Panels(items, styles, x_title, "", key_of=lambda item: item[0].heading, uut_of=lambda item: item[1].uut)
+    panels.chart.intervals = "95 % interval over boots"
     most = max(x for curve in curves for x, _ in curve.points)
     for title, uut, of_uut in panels.cells:
         for figure, curve in of_uut:
@@ -115,7 +116,7 @@ def _has(curve: LoadCurve, figure: FlowFigure) -> bool:
 
 
 def _load_charts(model: ReportModel) -> Iterator[NamedChart]:
-    curves = list(load_curves(model.flow_groups))
+    curves = list(load_curves(model.workload_groups))
     units = {curve.unit for curve in curves}
 
     def part(curve: LoadCurve) -> str:
@@ -130,6 +131,8 @@ def _load_charts(model: ReportModel) -> Iterator[NamedChart]:
 NEIGHBOUR_LOAD = Figure(
     "neighbour-load",
     "Response against the load of the neighbour",
-    lambda model: "" if any(load_curves(model.flow_groups)) else "no two scenarios differ in the neighbours' load only",
+    lambda model: (
+        "" if any(load_curves(model.workload_groups)) else "no two scenarios differ in the neighbours' load only"
+    ),
     _load_charts,
 )

@@ -5,19 +5,19 @@ from netbench.report.figures.panels import ends_of
 from netbench.report.flow_formats import figure_interval
 from netbench.report.formats import count
 from netbench.results.flow_columns import flow_cell
-from netbench.statistics.flow_figures import FIGURES, FlowFigure, FlowGroup
+from netbench.statistics.flow_figures import FIGURES, FlowFigure, WorkloadGroup
 
 _WHICH = ("uut", "scenario", "streams", "workload", "load", "valid_trials")
 
 
-def cell_numbers(group: FlowGroup, *figures: str) -> Numbers:
+def cell_numbers(group: WorkloadGroup, *figures: str) -> Numbers:
     """The identity of a cell and its figures of these names, each as a mean and, if known, a half width."""
     names = (*_WHICH, *(column for name in figures for column in (name, f"{name}_ci95")))
     return {name: flow_cell(name, group) for name in names}
 
 
 def flow_mark(
-    x: float, figure: FlowFigure, group: FlowGroup, more: Numbers | None = None, text: str = ""
+    x: float, figure: FlowFigure, group: WorkloadGroup, more: Numbers | None = None, text: str = ""
 ) -> Mark | None:
     """The mark of a figure at `x`, with `more` numbers behind it. None if the figure is unknown."""
     interval = group.figures.get(figure.name)
@@ -29,7 +29,7 @@ def flow_mark(
     return Mark(x, shown.mean, flow_tooltip(group), numbers, *ends_of(shown), text=text)
 
 
-def flow_tooltip(group: FlowGroup) -> str:
+def flow_tooltip(group: WorkloadGroup) -> str:
     """The known figures of a cell, rates first, and the trials left out."""
     figures = [figure for figure in FIGURES if figure.kind in ("", group.kind_of_times)]
     lines = [f"{group.workload} at {group.load}, {group.scenario}"]

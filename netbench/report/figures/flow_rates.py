@@ -11,7 +11,7 @@ from netbench.report.figures.registry import Figure, by_part
 from netbench.report.flow_formats import figure_value
 from netbench.report.model import ReportModel
 from netbench.report.styles import Style
-from netbench.statistics.flow_figures import FIGURES, FlowFigure, FlowGroup
+from netbench.statistics.flow_figures import FIGURES, FlowFigure, WorkloadGroup
 from netbench.statistics.groups import grouped
 
 _BANDWIDTHS = tuple(figure for figure in FIGURES if figure.name.endswith("_mbps"))
@@ -25,7 +25,7 @@ class DirectedRate:
     """The bandwidth of a cell in one direction."""
 
     figure: FlowFigure
-    group: FlowGroup
+    group: WorkloadGroup
 
 
 def bandwidth_chart(rates: Sequence[DirectedRate], styles: Mapping[str, Style]) -> Chart:
@@ -61,7 +61,7 @@ def _category(rate: DirectedRate, rates: Sequence[DirectedRate]) -> str:
 
 def _directed(model: ReportModel) -> list[DirectedRate]:
     """The bandwidths of all cells whose workloads do not differ in the size of messages only."""
-    cells = [group for group in model.flow_groups if group.workload.option(_MESSAGE_SIZE) is None]
+    cells = [group for group in model.workload_groups if group.workload.option(_MESSAGE_SIZE) is None]
     return [DirectedRate(figure, group) for group in cells for figure in _BANDWIDTHS if figure.name in group.figures]
 
 
@@ -80,7 +80,7 @@ class SizedFigure:
     """A figure of a cell with messages of `size` bytes; `others` is its workload without that option."""
 
     figure: FlowFigure
-    group: FlowGroup
+    group: WorkloadGroup
     size: int
     others: str
 
@@ -115,7 +115,7 @@ def message_size_chart(items: Sequence[SizedFigure], styles: Mapping[str, Style]
 def _sized(model: ReportModel) -> list[SizedFigure]:
     """The figures of the workloads that were measured with several sizes of messages."""
     items = []
-    for group in model.flow_groups:
+    for group in model.workload_groups:
         size = group.workload.option(_MESSAGE_SIZE)
         if isinstance(size, int):
             others = _IN_NAME.sub("", group.workload.name)
@@ -125,7 +125,7 @@ def _sized(model: ReportModel) -> list[SizedFigure]:
     return [item for same in by_line.values() if len({item.size for item in same}) > 1 for item in same]
 
 
-def _is_shown(figure: FlowFigure, group: FlowGroup) -> bool:
+def _is_shown(figure: FlowFigure, group: WorkloadGroup) -> bool:
     of_times = figure.kind == group.kind_of_times and figure.title.startswith(("p50 ", "p99 "))
     return figure.is_better_high or (bool(figure.kind) and of_times)
 

@@ -9,18 +9,18 @@ from netbench.report.formats import change_text, sentence
 from netbench.report.model import ReportModel, uut_cell
 from netbench.report.tables.registry import number, report_table
 from netbench.statistics.flow_costs import FlowCost, flow_costs
-from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure, FlowGroup
+from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure, WorkloadGroup
 
-Item = TypeVar("Item", FlowGroup, FlowCost)
+Item = TypeVar("Item", WorkloadGroup, FlowCost)
 
 
 @report_table("flow-rates", is_exported=True)
 def rates(model: ReportModel) -> Iterator[Table]:
     """The rates, errors and retransmissions of each cell, a block per workload; empty cells for unknown ones."""
     figures = [figure for figure in FIGURES if not figure.kind]
-    if any(figure.name in group.figures for group in model.flow_groups for figure in figures):
+    if any(figure.name in group.figures for group in model.workload_groups for figure in figures):
         caption = sentence("captions.flow_rates")
-        yield _cells(model, model.flow_groups, figures, name="flow-rates", caption=caption)
+        yield _cells(model, model.workload_groups, figures, name="flow-rates", caption=caption)
 
 
 @report_table("latency", is_exported=True)
@@ -28,7 +28,7 @@ def latencies(model: ReportModel) -> Iterator[Table]:
     """A table for each kind of times: percentiles over all times of the valid trials of each cell."""
     for kind, title in KINDS.items():
         figures = [figure for figure in FIGURES if figure.kind == kind]
-        groups = [group for group in model.flow_groups if any(figure.name in group.figures for figure in figures)]
+        groups = [group for group in model.workload_groups if any(figure.name in group.figures for figure in figures)]
         if groups:
             caption = sentence("captions.latency", kind=f"{title[:1].upper()}{title[1:]}")
             yield _cells(model, groups, figures, name=f"latency-{kind}", caption=caption)
@@ -37,7 +37,7 @@ def latencies(model: ReportModel) -> Iterator[Table]:
 @report_table("flow-costs", is_exported=True)
 def costs(model: ReportModel) -> Iterator[Table]:
     """The leading figures of each cell beside neighbours, relative to the baseline; a block per figure."""
-    found = sorted(flow_costs(model.flow_groups), key=lambda cost: FIGURES.index(cost.figure))
+    found = sorted(flow_costs(model.workload_groups), key=lambda cost: FIGURES.index(cost.figure))
     if found:
         workload: Column[FlowCost] = Column("Workload", lambda cost: cost.group.workload.name)
         yield table(
@@ -59,11 +59,11 @@ def costs(model: ReportModel) -> Iterator[Table]:
 
 
 def _cells(
-    model: ReportModel, groups: Sequence[FlowGroup], figures: Iterable[FlowFigure], *, name: str, caption: str
+    model: ReportModel, groups: Sequence[WorkloadGroup], figures: Iterable[FlowFigure], *, name: str, caption: str
 ) -> Table:
     """A row per cell with these figures, as far as any cell has them; a block per workload."""
     known = [figure for figure in figures if any(figure.name in group.figures for group in groups)]
-    scenario: Column[FlowGroup] = Column("Scenario", lambda group: group.scenario)
+    scenario: Column[WorkloadGroup] = Column("Scenario", lambda group: group.scenario)
     return table(
         sorted(groups, key=lambda group: _workloads(groups).index(group.workload.name)),
         Column("UUT", lambda group: uut_cell(group.uut, model.styles)),
@@ -83,17 +83,18 @@ def _if_several(items: Iterable[Item], value: Callable[[Item], str], column: Col
     return [column] if len(set(map(value, items))) > 1 else []
 
 
-def _workloads(groups: Iterable[FlowGroup]) -> list[str]:
+def _workloads(groups: Iterable[WorkloadGroup]) -> list[str]:
     return list(dict.fromkeys(group.workload.name for group in groups))
 
 
-def _figure_column(figure: FlowFigure) -> Column[FlowGroup]:
-    def spread(group: FlowGroup) -> str:
+def _figure_column(figure: FlowFigure) -> Column[WorkloadGroup]:
+    def spread(group: WorkloadGroup) -> str:
         return figure_spread(figure, group.figures.get(figure.name))
 
-    column: Column[FlowGroup] = number(figure.heading, lambda group: figure_mean(figure, group))
+    title = f"{figure.title.partition(' ')[0]} [{figure.unit}]" if figure.kind else figure.heading
+    column: Column[WorkloadGroup] = number(title, lambda group: figure_mean(figure, group))
     return Column(column.title, column.cell, column.kind, spread)
 
 
-def _load(group: FlowGroup) -> str:
+def _load(group: WorkloadGroup) -> str:
     return f"{group.load} × {group.sources} clients" if group.sources > 1 else str(group.load)
