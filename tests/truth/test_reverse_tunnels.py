@@ -17,7 +17,7 @@ from tests.commands import PATIENT, netbench, rows, settings
 pytestmark = pytest.mark.root
 
 SHIPPED = Path(__file__).parents[2] / "topologies" / "netns-both.yaml"
-# As many as fit in a socket of Open vSwitch, a process that must wait for its CPU.
+# They fit in the ring of a link, and in a socket of Open vSwitch, which is a process that must wait for its CPU.
 FRAMES = "150"
 SIZE = 200
 WANTED = settings(loads="1500fps", repetitions=1, duration="100ms", frame_sizes=SIZE, retries=8, generator="afpacket")
