@@ -65,9 +65,11 @@ def test_what_is_overdue_at_the_end_is_sent_for_a_while_and_then_left():
 
 
 def test_half_a_trial_at_a_stand_is_uneven():
-    pacer = Paced(100, 1e4, time.monotonic_ns(), Halt(), longest_s=1.0)
-    for _ in range(50):
-        pacer.next_block()
+    for _ in range(ATTEMPTS):
+        pacer = Paced(100, 1e4, time.monotonic_ns(), Halt(), longest_s=1.0)
+        handed = [pacer.next_block() for _ in range(50)]
+        if handed[-1] is not None and handed[-1].stop < 75:  # or this machine itself stopped the test
+            break
     time.sleep(0.2)
     blocks(pacer)
     assert pacer.unevenness(100, time.monotonic_ns()) > 0.3
