@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from netbench.hosts.base import Completed
 from netbench.hosts.remote_code import module_command_on
 from netbench.model.flow_result import FlowResult
-from netbench.model.units import LoadKind
-from netbench.tools.base import Demand, FlowEnds, Tool
+from netbench.model.units import Load, LoadKind
+from netbench.tools.base import Demand, FlowEnds, Tool, WireView
 from netbench.tools.client_options import CLIENT_MODULE, ClientOptions
 from netbench.tools.client_output import figures_of
 from netbench.tools.nginx import NGINX, SERVER_PROGRAMS, nginx_command, write_nginx_files
@@ -35,6 +35,9 @@ class Connect(Tool):
     def __init__(self, options: ConnectOptions) -> None:
         super().__init__(options)
         self.options = options
+
+    def wire_view(self, load: Load) -> WireView:
+        return WireView(compared="connect", wire_kind="handshake")
 
     def before_serving(self, ends: FlowEnds) -> None:
         write_nginx_files(ends, self.options.workers, body_size=0)

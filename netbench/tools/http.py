@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from netbench.hosts.base import Completed
 from netbench.hosts.remote_code import module_command_on
 from netbench.model.flow_result import FlowResult
-from netbench.model.units import LoadKind
+from netbench.model.units import Load, LoadKind
 from netbench.tools.base import Demand, FlowEnds, Tool, WireView
 from netbench.tools.client_options import CLIENT_MODULE, ClientOptions
 from netbench.tools.client_output import figures_of
@@ -37,8 +37,7 @@ class Http(Tool):
         super().__init__(options)
         self.options = options
 
-    @property
-    def wire_view(self) -> WireView:
+    def wire_view(self, load: Load) -> WireView:
         return WireView(exchanges=True, compared="service")
 
     def before_serving(self, ends: FlowEnds) -> None:
