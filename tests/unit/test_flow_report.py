@@ -11,6 +11,7 @@ import pytest
 from netbench.cli.export import Publication, publish
 from netbench.cli.flow_summary import flows_table
 from netbench.errors import UsageError
+from netbench.model.flow_result import WireFigures
 from netbench.model.scenario import Idle, Network, Serve
 from netbench.model.trial import GuestResult, GuestTask
 from netbench.model.units import Load
@@ -22,11 +23,14 @@ from netbench.report.figures.flow_rates import BANDWIDTH, MESSAGE_SIZES
 from netbench.report.model import ReportModel
 from netbench.report.section_parts import main_chart
 from netbench.report.summary_json import campaign_summary
+from netbench.report.tables import tables_of
 from netbench.results.export_files import export
 from netbench.results.export_rows import group_rows, stream_rows
 from netbench.results.group_columns import GROUP_COLUMNS
 from netbench.results.stream_columns import STREAM_COLUMNS
 from netbench.statistics.compared_cells import CellSelection
+from netbench.statistics.flow_figures import workload_groups
+from netbench.statistics.flow_witnesses import witnessed
 from tests.unit.charts import figures_on
 from tests.unit.flows_factory import HTTP, drawn_ms, flow, flow_campaign, flow_trial, latencies, response_times, timed
 from tests.unit.report_page import page_of, report_page
@@ -391,3 +395,81 @@ def test_campaigns_of_frames_beside_a_neighbour_that_serves():
         ("s1", "", None),
         ("s2", "second", "http"),
     ]
+
+
+def tap(place: str, **figures: int) -> WireFigures:
+    times = (latencies("exchange", [1.0] * 99 + [3.0] * 2), latencies("handshake", [0.25]))
+    return WireFigures(place, frames=10, dropped_frames=1, latencies=times if place == "client" else (), **figures)
+
+
+DISAGREES = Reason(ReasonKind.TOOL_DISAGREES, "s1", "bytes to the client: 990 by the tool, 1,000 on the wire")
+WITNESSED = flow_campaign(
+    [
+        flow_trial(
+            timed(
+                [1.5] * 101,
+                "service",
+                run_to_server_bytes=500,
+                run_to_client_bytes=by_tool,
+                wire=(
+                    tap("client", to_server_bytes=600, to_client_bytes=1000, retransmissions=2),
+                    tap("guest", to_server_bytes=500, to_client_bytes=1100),
+                ),
+            ),
+            repetition=number,
+            reasons=(DISAGREES,) if by_tool == 990 else (),
+        )
+        for number, by_tool in enumerate((1000, 990), 1)
+    ]
+    + [flow_trial(flow(run_to_client_bytes=9, wire=(tap("client", to_client_bytes=7),)), repetition=3, reasons=(WHY,))]
+)
+
+
+def test_figures_of_the_tool_are_beside_those_of_the_wire():
+    (table,) = tables_of("witness", ReportModel.of(WITNESSED))
+    rows = {row.cells[2].text: [cell.text for cell in row.cells[3:]] for row in table.rows}
+    assert rows == {
+        "to the server [bytes]": ["1,000", "1,000", "+0.000 %", "2", "1"],
+        "to the client [bytes]": ["1,990", "2,000", "−0.500 %", "2", "1"],
+        "retransmissions": ["–", "4", "–", "2", "1"],
+        "request to response, p50 [ms]": ["1.50", "1.00", "+50.000 %", "2", "1"],
+        "request to response, p99 [ms]": ["1.50", "3.00", "−50.000 %", "2", "1"],
+        "handshake, p50 [ms]": ["–", "0.250", "–", "2", "1"],
+        "frames dropped by the capture": ["–", "4", "–", "2", "1"],
+    }
+    assert {row.css for row in table.rows} == {"changed"}
+    assert "Tool and wire" in page_of(WITNESSED).text
+
+
+def test_lost_datagrams_are_those_between_the_taps():
+    taps = (tap("client", to_server_segments=1000), tap("guest", to_server_segments=990))
+    iperf3 = flow(to_server_bytes=1, lost_datagrams=25, wire=taps)
+    found = {figure.title: figure for figure in witnessed(workload_groups([flow_trial(iperf3)]))}
+    assert (found["lost datagrams"].tool, found["lost datagrams"].wire) == (25, 10)
+    taps = (tap("client", to_client_segments=960), tap("guest", to_client_segments=1000))
+    download = flow(to_client_bytes=1, lost_datagrams=40, wire=taps)
+    found = {figure.title: figure for figure in witnessed(workload_groups([flow_trial(download)]))}
+    assert found["lost datagrams"].difference == 0
+
+
+@pytest.mark.parametrize("taps", [(), (WireFigures("client", error="no tcpdump"),)])
+def test_without_a_useful_capture_there_is_no_witness(taps):
+    trials = [flow_trial(flow(run_to_client_bytes=9, retransmissions=1, lost_datagrams=1, wire=taps))]
+    assert list(witnessed(workload_groups(trials))) == []
+    (row,) = stream_rows(trials)
+    assert row["client_tap_frames"] is None
+
+
+def test_rows_of_flows_have_the_figures_of_both_taps():
+    row = next(iter(stream_rows(WITNESSED.trials)))
+    expected = {
+        "client_tap_to_client_bytes": 1000,
+        "client_tap_dropped_frames": 1,
+        "guest_tap_to_client_bytes": 1100,
+        "guest_tap_retransmissions": None,
+        "wire_exchange_p50_ms": 1.0,
+        "wire_exchange_p99_ms": 3.0,
+        "wire_handshake_p50_ms": 0.25,
+        "wire_handshake_p99_ms": None,
+    }
+    assert {name: row[name] for name in expected} == expected
