@@ -25,6 +25,8 @@ _TIMES = {"service": "exchange", "rtt": "exchange", "connect": "handshake"}
 class WitnessedFigure:
     """A figure of a cell by the tool and on the wire, over `trials` of it; None where either does not have it.
 
+    In `disagreeing` ones of these trials the two disagree in some figure.
+
     Bytes and numbers are sums over the whole run of the trials, with the warm-up; times are in ms.
     """
 
@@ -34,18 +36,12 @@ class WitnessedFigure:
     tool: float | None
     wire: float | None
     trials: int
+    disagreeing: int
 
     @property
     def difference(self) -> float | None:
         """Tool ÷ wire − 1; None if it is unknown, or the wire has 0."""
         return None if self.tool is None or not self.wire else self.tool / self.wire - 1
-
-    @property
-    def disagreeing(self) -> int:
-        """The number of trials of the cell in which tool and wire disagree."""
-        return sum(
-            any(reason.kind is ReasonKind.TOOL_DISAGREES for reason in trial.reasons) for trial in self.group.trials
-        )
 
 
 def tap_of(flow: FlowResult, place: str) -> WireFigures | None:
@@ -70,6 +66,8 @@ def witnessed(groups: Iterable[WorkloadGroup]) -> Iterator[WitnessedFigure]:
 
 def _figures(group: WorkloadGroup, trials: Sequence[TrialResult]) -> Iterator[WitnessedFigure]:
     flows = flows_of(trials)
+    disagreeing = sum(any(reason.kind is ReasonKind.TOOL_DISAGREES for reason in trial.reasons) for trial in trials)
+    numbers = len(trials), disagreeing
 
     def summed(
         title: str, unit: str, tool: Callable[[FlowResult], int | None], wire: Callable[[FlowResult], int | None]
@@ -79,7 +77,7 @@ def _figures(group: WorkloadGroup, trials: Sequence[TrialResult]) -> Iterator[Wi
         if known:
             by_tool = [number for number, _ in known if number is not None]
             total = sum(by_tool) if len(by_tool) == len(known) else None
-            yield WitnessedFigure(group, title, unit, total, sum(seen for _, seen in known), len(trials))
+            yield WitnessedFigure(group, title, unit, total, sum(seen for _, seen in known), *numbers)
 
     yield from summed("to the server", "bytes", lambda flow: flow.run_to_server_bytes, _at(GUEST, "to_server_bytes"))
     yield from summed("to the client", "bytes", lambda flow: flow.run_to_client_bytes, _at(CLIENT, "to_client_bytes"))
@@ -95,7 +93,7 @@ def _figures(group: WorkloadGroup, trials: Sequence[TrialResult]) -> Iterator[Wi
         for part in _COMPARED if wire is not None else ():
             by_tool, by_wire = (_percentile_ms(times, part) for times in (tool, wire))
             if by_wire is not None:
-                yield WitnessedFigure(group, f"{title}, {percentile_name(part)}", "ms", by_tool, by_wire, len(trials))
+                yield WitnessedFigure(group, f"{title}, {percentile_name(part)}", "ms", by_tool, by_wire, *numbers)
     yield from summed("frames dropped by the capture", "", lambda _: None, _dropped)
 
 
