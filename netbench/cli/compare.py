@@ -171,9 +171,9 @@ def _compared_flows(
             is_in_both = (
                 cell for cell in comparison.left_out if cell.kind not in (Absence.ONE_SIDE, Absence.UNFINISHED)
             )
-            why = next((str(cell) for cell in is_in_both), sentence("comparison.same_flows"))
-            text = sentence("comparison.cannot_compare", base=base.name, new=new.name, why=why)
-            raise UsageError(sentence("comparison.compare_same", text=text))
+            why, in_common = next((str(cell) for cell in is_in_both), ""), sentence("comparison.same_flows")
+            text = sentence("comparison.cannot_compare", base=base.name, new=new.name, why=why or in_common)
+            raise UsageError(text if why else sentence("comparison.compare_same", text=text))
         limit = options.fail_on_regression
         gate = None if limit is None else judge_flows(comparison, limit / 100)
         compared.append(Compared(comparison, new.results, _settings(base, new), None, gate))

@@ -13,7 +13,8 @@ from netbench.model.campaign import CampaignResults
 from netbench.report.flow_formats import figure_mean
 from netbench.report.formats import sentence
 from netbench.report.styles import LEGEND, label
-from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure, WorkloadGroup, workload_groups_of
+from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure
+from netbench.statistics.workload_groups import WorkloadGroup, workload_groups_of
 
 _MOST_ROWS = 48
 _HEADINGS = {

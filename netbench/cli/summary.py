@@ -41,11 +41,11 @@ from netbench.report.tables.searches import (
     throughput_mbps,
 )
 from netbench.statistics.drift import steadiness_of
-from netbench.statistics.flow_figures import WorkloadGroup
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.limits import with_limits
 from netbench.statistics.lost_frames import lost_frames_by_place
 from netbench.statistics.outliers import outliers_of
+from netbench.statistics.workload_groups import WorkloadGroup
 
 _MOST_ROWS = 24  # of a small table; the report has all rows
 _STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID: "red"}

@@ -21,10 +21,11 @@ from netbench.report.renderer import template
 from netbench.report.summary_json import identity, mean_and_width
 from netbench.statistics.compared_cells import DISTURBING, AnyCell, ComparedCell, Difference, FlowCell, Searched
 from netbench.statistics.flow_comparison import FlowDifference
-from netbench.statistics.flow_figures import FlowFigure, WorkloadGroup
+from netbench.statistics.flow_figures import FlowFigure
 from netbench.statistics.groups import Group
 from netbench.statistics.regression_gate import CellResult, GateResult, total
 from netbench.statistics.search_comparison import Range, SearchDifference
+from netbench.statistics.workload_groups import WorkloadGroup
 
 SCHEMA, SCHEMA_VERSION = "netbench-comparison", 1
 Document = Callable[[str, CampaignResults, Sequence[Compared]], str]

@@ -20,9 +20,10 @@ from netbench.report.formats import (
 )
 from netbench.report.styles import label
 from netbench.statistics.flow_costs import FlowCost, flow_costs, leading_figures
-from netbench.statistics.flow_figures import FlowFigure, WorkloadGroup, workload_groups_of
+from netbench.statistics.flow_figures import FlowFigure
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans, ratio_of_intervals
+from netbench.statistics.workload_groups import WorkloadGroup, workload_groups_of
 
 _MANY_ERRORS = 0.01  # of the operations: from here on, percentiles of the completed ones are too good
 _ALIKE = 0.01  # of the highest rate: smaller differences between UUTs that keep up with a load are no ranking
@@ -81,16 +82,18 @@ def _where(group: WorkloadGroup) -> str:
 def _comparable(groups: Sequence[WorkloadGroup], figure: FlowFigure) -> list[WorkloadGroup]:
     """The groups of one cell, of different UUTs: the least disturbed scenario, the cell that most UUTs have.
 
-    Latencies are compared at the highest load that is a number, rates at `max`, or else at the highest load.
+    Latencies are compared at the highest load that is a number. Rates are compared at `max`, or else at the highest
+    load, with the workload that has the highest rate.
     """
     scenarios = list(dict.fromkeys(group.scenario for group in groups))
     scenario = next(name for name in (DEDICATED, SHARED_IDLE, *scenarios) if name in scenarios)
     cells = grouped([group for group in groups if group.scenario == scenario], lambda group: group.cell)
 
-    def rank(same: Sequence[WorkloadGroup]) -> tuple[int, int, bool, float]:
+    def rank(same: Sequence[WorkloadGroup]) -> tuple[int, int, bool, float, float]:
         load = same[0].load
         is_max = load.kind is LoadKind.MAX
-        return len(same), -same[0].sources, is_max is not bool(figure.kind), load.value
+        highest = max(group.figures[figure.name].mean for group in same) if figure.is_better_high else 0.0
+        return len(same), -same[0].sources, is_max is not bool(figure.kind), load.value, highest
 
     return max(cells.values(), key=rank)
 

@@ -1,8 +1,9 @@
 """Figures of flows as text: values with three significant digits, ratios in percent."""
 
 from netbench.report.formats import UNKNOWN, limits_of, mean, mean_and, percent_limit, rough_percent, three_digits
-from netbench.statistics.flow_figures import FlowFigure, WorkloadGroup
+from netbench.statistics.flow_figures import FlowFigure
 from netbench.statistics.intervals import Interval
+from netbench.statistics.workload_groups import WorkloadGroup
 
 
 def figure_value(figure: FlowFigure, value: float | None) -> str:

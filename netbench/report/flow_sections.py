@@ -1,9 +1,10 @@
 """The sections of flows on a campaign's page, in the order of the page."""
 
-from netbench.report.blocks import Block
+from netbench.report.blocks import Block, section
 from netbench.report.model import ReportModel
-from netbench.report.section_parts import figure_charts, plain_section, sections_of_other_packages
+from netbench.report.section_parts import Sections, figure_charts, plain_section, sections_of_other_packages
 from netbench.report.tables import tables_of
+from netbench.statistics.flow_witnesses import witnessed
 
 
 def _with_tables(figure: str, name: str, model: ReportModel) -> list[Block]:
@@ -12,12 +13,19 @@ def _with_tables(figure: str, name: str, model: ReportModel) -> list[Block]:
     return [*figure_charts(figure, model), *tables]
 
 
+def _witness(model: ReportModel) -> Sections:
+    """The section on tool and wire, open where the two disagree."""
+    if tables := tables_of("witness", model):
+        disagree = any(figure.disagreeing for figure in witnessed(model.workload_groups))
+        yield section("witness", [table.folded("figure") for table in tables], is_open=disagree)
+
+
 FLOW_SECTIONS = (
     plain_section("neighbour-load", lambda model: figure_charts("neighbour-load", model), is_open=True),
     plain_section("latency", lambda model: _with_tables("percentiles", "latency", model), is_open=True),
     plain_section("message-size", lambda model: figure_charts("message-size", model), is_open=True),
     plain_section("rates", lambda model: _with_tables("bandwidth", "flow-rates", model), is_open=True),
     plain_section("neighbours", lambda model: tables_of("flow-costs", model), is_open=True),
-    plain_section("witness", lambda model: [table.folded("figure") for table in tables_of("witness", model)]),
+    _witness,
     sections_of_other_packages,
 )

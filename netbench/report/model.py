@@ -17,11 +17,11 @@ from netbench.report.blocks import Cell, FigureMarkup
 from netbench.report.formats import count
 from netbench.report.styles import Style, styles
 from netbench.statistics.drift import Steadiness, steadiness_of
-from netbench.statistics.flow_figures import WorkloadGroup, workload_groups_of
 from netbench.statistics.groups import Group, group_trials, grouped
 from netbench.statistics.interference import Curve, RelativeMaximum, curves, relative_maxima
 from netbench.statistics.limits import with_limits
 from netbench.statistics.lost_frames import CounterTotals, uuts_with_guest
+from netbench.statistics.workload_groups import WorkloadGroup, workload_groups_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from netbench.report.stability import steadiness_warnings
 from netbench.results.atomic import write_atomically
 from netbench.statistics.compared_cells import ComparedCell, Searched
 from netbench.statistics.drift import steadiness_of
-from netbench.statistics.flow_figures import WorkloadGroup, workload_groups_of
 from netbench.statistics.groups import Group, best_groups, group_trials
 from netbench.statistics.intervals import Interval
 from netbench.statistics.limits import with_limits
+from netbench.statistics.workload_groups import WorkloadGroup, workload_groups_of
 
 SCHEMA, SCHEMA_VERSION = "netbench-summary", 1
 

@@ -13,10 +13,10 @@ from netbench.results.flow_columns import flow_cell
 from netbench.results.group_columns import GROUP_COLUMNS
 from netbench.results.stream_columns import STREAM_COLUMNS, StreamOfTrial
 from netbench.statistics.compared_cells import ALL_CELLS, CellSelection
-from netbench.statistics.flow_figures import workload_groups_of
 from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import with_limits
 from netbench.statistics.outliers import outlier_marks
+from netbench.statistics.workload_groups import workload_groups_of
 
 Details = list[dict[str, str | int | None]]  # of JSON documents, which have no table's columns
 

@@ -19,12 +19,12 @@ from netbench.statistics.flow_figures import (
     KINDS,
     NS_PER_MS,
     FlowFigure,
-    WorkloadGroup,
-    has_enough,
     latencies_of,
+    percentile_ms,
     percentile_name,
 )
 from netbench.statistics.flow_witnesses import CLIENT, GUEST, tap_of
+from netbench.statistics.workload_groups import WorkloadGroup
 
 Read = Callable[[Any], Cell]
 
@@ -76,7 +76,7 @@ def _wire_percentile(kind: str, part: int) -> Read:
     def cell(row: Any) -> float | None:  # noqa: ANN401 - likewise
         tap = None if row.flow is None else tap_of(row.flow, CLIENT)
         times = next((times for times in tap.latencies if times.kind == kind), None) if tap else None
-        return times.percentile_ns(part) / NS_PER_MS if times is not None and has_enough(times, part) else None
+        return percentile_ms(times, part)
 
     return cell
 

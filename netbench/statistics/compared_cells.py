@@ -19,10 +19,11 @@ from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.model.virtualisation import Setting
 from netbench.model.workload import Workload
 from netbench.statistics.change_interval import SideMean
-from netbench.statistics.flow_figures import FIGURES_BY_NAME, WorkloadGroup
+from netbench.statistics.flow_figures import FIGURES_BY_NAME
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.intervals import DifferenceOfMeans, RatioOfMeans
 from netbench.statistics.significance import CorrectedResult, Test
+from netbench.statistics.workload_groups import WorkloadGroup
 
 # Smaller differences are never reported: they are within the tester's own error.
 LEAST_CHANGE = 0.001  # of the throughput

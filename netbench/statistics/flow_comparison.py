@@ -34,16 +34,10 @@ from netbench.statistics.compared_cells import (
 )
 from netbench.statistics.comparison import doubt_of, of_different_emulation, only_in
 from netbench.statistics.flow_costs import leading_figures
-from netbench.statistics.flow_figures import (
-    FIGURES,
-    FlowFigure,
-    WorkloadGroup,
-    values_by_boot,
-    values_by_trial,
-    workload_groups_of,
-)
+from netbench.statistics.flow_figures import FIGURES, FlowFigure, PooledTimes, values_by_boot, values_by_trial
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans, deviation_of, known_interval, ratio_of_intervals
+from netbench.statistics.workload_groups import WorkloadGroup, workload_groups_of
 
 # A cell that lost more than this part of its trials because the tester was disturbed is inconclusive.
 _MOST_DISTURBED = 1 / 3
@@ -214,7 +208,7 @@ class _FlowSamples(UnitSamples):
 
 def _units(figure: FlowFigure, group: WorkloadGroup) -> tuple[float, ...]:
     """Return the values of the units of replication: of the boots, or of the trials of a single or unknown boot."""
-    values = values_by_boot(figure, group.valid)
+    values = values_by_boot(figure, PooledTimes(group.valid))
     by_boot = grouped(values, lambda pair: pair[0])
     if len(by_boot) < 2 or 0 in by_boot:
         return tuple(value for _, value in values)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Network, Off, Serve
 from netbench.model.units import Load, LoadKind
-from netbench.statistics.flow_figures import FIGURES, FIGURES_BY_NAME, FlowFigure, WorkloadGroup
+from netbench.statistics.flow_figures import FIGURES, FIGURES_BY_NAME, FlowFigure
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans, ratio_of_intervals
+from netbench.statistics.workload_groups import WorkloadGroup
 
 _LEADING_PERCENTILES = ("p99", "p95", "p50")
 _RATES = ("completed_per_s", "to_server_mbps", "to_client_mbps")

@@ -1,15 +1,10 @@
 """Figures of flows: of one trial, and of the repetitions of a cell, with intervals over boots."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from netbench.model.campaign import CampaignResults
 from netbench.model.flow_result import FlowResult, Latencies
 from netbench.model.trial import TrialResult
-from netbench.model.units import Load, LoadKind
-from netbench.model.verdict import Reason, Verdict
-from netbench.model.workload import Workload
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import Interval, boots_interval
 
@@ -44,6 +39,7 @@ class FlowFigure:
     read: Callable[[Sequence[FlowResult]], float | None]
     is_better_high: bool = False
     kind: str = ""
+    part: int = 0  # the percentile of these times, of 100,000
 
     @property
     def heading(self) -> str:
@@ -94,14 +90,13 @@ def has_enough(times: Latencies, part: int) -> bool:
     return times.count >= _LEAST_TIMES[part]
 
 
-def _percentile(kind: str, part: int) -> Callable[[Sequence[FlowResult]], float | None]:
-    def read(flows: Sequence[FlowResult]) -> float | None:
-        times = latencies_of(flows, kind)
-        if times is None or not has_enough(times, part):
-            return None
-        return times.percentile_ns(part) / NS_PER_MS
+def percentile_ms(times: Latencies | None, part: int) -> float | None:
+    """Return a percentile, in parts of 100,000, in ms; None with too few times for it."""
+    return None if times is None or not has_enough(times, part) else times.percentile_ns(part) / NS_PER_MS
 
-    return read
+
+def _percentile(kind: str, part: int) -> Callable[[Sequence[FlowResult]], float | None]:
+    return lambda flows: percentile_ms(latencies_of(flows, kind), part)
 
 
 FIGURES: tuple[FlowFigure, ...] = (
@@ -115,7 +110,9 @@ FIGURES: tuple[FlowFigure, ...] = (
     FlowFigure("error_ratio", "failed operations", "", _error_ratio),
     FlowFigure("retransmissions", "retransmissions", "", _summed(lambda flow: flow.retransmissions)),
     *(
-        FlowFigure(f"{kind}_{name.replace('.', '')}_ms", f"{name} {title}", "ms", _percentile(kind, part), kind=kind)
+        FlowFigure(
+            f"{kind}_{name.replace('.', '')}_ms", f"{name} {title}", "ms", _percentile(kind, part), kind=kind, part=part
+        )
         for kind, title in KINDS.items()
         for part, name in ((part, percentile_name(part)) for part in PERCENTILES)
     ),
@@ -147,151 +144,62 @@ def values_by_trial(figure: FlowFigure, trials: Iterable[TrialResult]) -> list[t
     return [(trial, value) for trial in trials if (value := figure.read(trial.victim.flows)) is not None]
 
 
-def values_by_boot(figure: FlowFigure, trials: Sequence[TrialResult]) -> list[tuple[int, float]]:
+class PooledTimes:
+    """The times of some trials of a cell by kind, each merged once: those of a boot, and all together."""
+
+    def __init__(self, trials: Sequence[TrialResult]) -> None:
+        self.trials = trials
+        self.boots = grouped(trials, lambda trial: trial.boot)
+        self._merged: dict[tuple[str, int | None], Latencies | None] = {}
+
+    @property
+    def has_boots(self) -> bool:
+        """Whether boots are the units of replication: there are several, and all are known."""
+        return len(self.boots) > 1 and 0 not in self.boots
+
+    def of(self, kind: str, boot: int | None = None) -> Latencies | None:
+        """Return all times of a kind, of one boot or of all; None without any."""
+        key = kind, boot
+        if key not in self._merged:
+            parts = [self.of(kind, number) for number in self.boots] if boot is None else []
+            times = (
+                Latencies.merged(part for part in parts if part is not None)
+                if boot is None
+                else latencies_of(flows_of(self.boots[boot]), kind)
+            )
+            self._merged[key] = times
+        return self._merged[key]
+
+
+def values_by_boot(figure: FlowFigure, pooled: PooledTimes) -> list[tuple[int, float]]:
     """Return the boot and the value of each unit of replication: of a boot, or of a trial if there is a single boot.
 
     The percentile of a boot is that of all its times together. A boot of 0 is unknown: its trials are units.
     """
-    boots = grouped(trials, lambda trial: trial.boot)
-    if not figure.kind or len(boots) < 2 or 0 in boots:
-        return [(trial.boot, value) for trial, value in values_by_trial(figure, trials)]
-    pooled = ((boot, figure.read(flows_of(of_boot))) for boot, of_boot in boots.items())
-    return [(boot, value) for boot, value in pooled if value is not None]
+    if not figure.kind or not pooled.has_boots:
+        return [(trial.boot, value) for trial, value in values_by_trial(figure, pooled.trials)]
+    by_boot = ((boot, percentile_ms(pooled.of(figure.kind, boot), figure.part)) for boot in pooled.boots)
+    return [(boot, value) for boot, value in by_boot if value is not None]
 
 
-def interval_of(figure: FlowFigure, trials: Sequence[TrialResult]) -> Interval | None:
-    """Return the figure of some trials of a cell with its interval over boots; None if it is unknown.
+def interval_of(figure: FlowFigure, pooled: PooledTimes) -> Interval | None:
+    """Return the figure of the trials of a cell with its interval over boots; None if it is unknown.
 
     A percentile is that of all times of all trials together, which the mean of percentiles is not. Its interval has the
     half width of the mean of its boots, or of its trials with a single boot.
     """
-    values = values_by_boot(figure, trials)
     if not figure.kind:
+        values = values_by_boot(figure, pooled)
         return boots_interval(values) if values else None
-    merged = figure.read(flows_of(trials))
-    if merged is None:
+    if (merged := percentile_ms(pooled.of(figure.kind), figure.part)) is None:
         return None
-    boots = len({trial.boot for trial in trials if trial.boot})
+    values, trials = values_by_boot(figure, pooled), len(pooled.trials)
+    boots = sum(boot > 0 for boot in pooled.boots)
     if not values:
-        return Interval(merged, None, len(trials), boots)
-    return replace(boots_interval(values), mean=merged, n=len(trials) if boots > 1 else len(values), boots=boots)
+        return Interval(merged, None, trials, boots)
+    return replace(boots_interval(values), mean=merged, n=trials if boots > 1 else len(values), boots=boots)
 
 
 def flows_of(trials: Iterable[TrialResult]) -> list[FlowResult]:
     """Return the victims' flows of some trials."""
     return [flow for trial in trials for flow in trial.victim.flows]
-
-
-@dataclass(frozen=True)  # no slots: the instance caches computed values
-class WorkloadGroup:
-    """The repetitions of one cell: a UUT in a scenario with a workload at a load. Figures are of the valid trials."""
-
-    uut: str
-    scenario: str
-    workload: Workload
-    load: Load
-    trials: tuple[TrialResult, ...]
-    figures: Mapping[str, Interval] = field(default_factory=dict)  # by name; without unknown ones
-
-    @classmethod
-    def of(cls, trials: Sequence[TrialResult]) -> "WorkloadGroup":
-        """Return the group of trials of one cell."""
-        spec = trials[0].spec
-        assert spec.serves is not None, "frames have groups of another kind"
-        valid = [trial for trial in trials if trial.verdict is Verdict.VALID]
-        known = {figure.name: interval_of(figure, valid) for figure in FIGURES}
-        figures = {name: interval for name, interval in known.items() if interval is not None}
-        return cls(spec.uut, spec.scenario, spec.serves.workload, spec.load, tuple(trials), figures)
-
-    @property
-    def sources(self) -> int:
-        """The number of clients."""
-        return len(self.trials[0].spec.streams)
-
-    @property
-    def valid(self) -> list[TrialResult]:
-        """The valid trials."""
-        return self._with(Verdict.VALID)
-
-    @property
-    def suspicious(self) -> list[TrialResult]:
-        """The suspicious trials."""
-        return self._with(Verdict.SUSPICIOUS)
-
-    @property
-    def invalid(self) -> list[TrialResult]:
-        """The invalid trials."""
-        return self._with(Verdict.INVALID)
-
-    @property
-    def saturated(self) -> int:
-        """The number of saturated trials: none, because only links exert the backpressure on sources of frames."""
-        return 0
-
-    @property
-    def thrown_away(self) -> int:
-        """The number of discarded attempts."""
-        return sum(len(trial.thrown_away) for trial in self.trials)
-
-    @property
-    def reasons(self) -> tuple[Reason, ...]:
-        """The reasons for the verdicts of its suspicious and invalid trials."""
-        return tuple(reason for trial in (*self.suspicious, *self.invalid) for reason in trial.reasons)
-
-    @property
-    def tool(self) -> str:
-        """The program and version that ran its flows; several ones if they differ, empty without a result."""
-        return ", ".join(dict.fromkeys(flow.tool for flow in flows_of(self.trials) if flow.tool))
-
-    @property
-    def kind_of_times(self) -> str:
-        """The first kind of times that it has; empty without any."""
-        return next((kind for kind in KINDS if f"{kind}_p50_ms" in self.figures), "")
-
-    @property
-    def cell(self) -> tuple[str, Load, int]:
-        """The key that cells of several UUTs and scenarios have in common: name of the workload, load, clients."""
-        return self.workload.name, self.load, self.sources
-
-    def latencies(self, kind: str) -> Latencies | None:
-        """Return all times of a kind over all valid trials, as one distribution; None without any."""
-        if kind not in self._merged:
-            self._merged[kind] = latencies_of(flows_of(self.valid), kind)
-        return self._merged[kind]
-
-    def _with(self, verdict: Verdict) -> list[TrialResult]:
-        return [trial for trial in self.trials if trial.verdict is verdict]
-
-    @cached_property
-    def _merged(self) -> dict[str, Latencies | None]:
-        return {}
-
-
-def workload_groups(trials: Iterable[TrialResult]) -> Iterator[WorkloadGroup]:
-    """Yield the groups of all trials with flows, in the order of their first trials."""
-    serving = (trial for trial in trials if trial.spec.serves)
-    for cell in grouped(serving, _cell).values():
-        yield WorkloadGroup.of(cell)
-
-
-def workload_groups_of(results: CampaignResults) -> tuple[WorkloadGroup, ...]:
-    """Return the groups of a campaign.
-
-    UUTs are in the order of the topology, scenarios in that of the profile; then options of workloads and loads rise.
-    """
-    groups = list(workload_groups(trial.without_counters for trial in results.wanted_trials))
-    uuts = [*results.uuts, *(group.uut for group in groups)]
-    scenarios = [*results.scenarios, *(group.scenario for group in groups)]
-
-    def order(group: WorkloadGroup) -> tuple[object, ...]:
-        options = [(name, isinstance(value, str), value) for name, value in group.workload.options]
-        rate = group.load.kind is LoadKind.MAX, group.load.value
-        place = uuts.index(group.uut), scenarios.index(group.scenario)
-        return (*place, group.sources, group.workload.tool, options, group.workload.name, rate)
-
-    return tuple(sorted(groups, key=order))
-
-
-def _cell(trial: TrialResult) -> tuple[str, str, str, str, tuple[str, ...]]:
-    spec = trial.spec
-    return spec.uut, spec.scenario, str(spec.kind_of_traffic), str(spec.load), spec.streams

@@ -6,14 +6,8 @@ from dataclasses import dataclass
 from netbench.model.flow_result import FlowResult, Latencies, WireFigures
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.statistics.flow_figures import (
-    NS_PER_MS,
-    WorkloadGroup,
-    flows_of,
-    has_enough,
-    latencies_of,
-    percentile_name,
-)
+from netbench.statistics.flow_figures import flows_of, latencies_of, percentile_ms, percentile_name
+from netbench.statistics.workload_groups import WorkloadGroup
 
 CLIENT, GUEST = "client", "guest"  # the places of taps
 _COMPARED = (50_000, 99_000)  # percentiles, of 100,000
@@ -91,7 +85,7 @@ def _figures(group: WorkloadGroup, trials: Sequence[TrialResult]) -> Iterator[Wi
         tool = next((times for kind in kinds if (times := latencies_of(flows, kind))), None)
         title = {"exchange": "request to response", "handshake": "handshake"}[on_wire]
         for part in _COMPARED if wire is not None else ():
-            by_tool, by_wire = (_percentile_ms(times, part) for times in (tool, wire))
+            by_tool, by_wire = (percentile_ms(times, part) for times in (tool, wire))
             if by_wire is not None:
                 yield WitnessedFigure(group, f"{title}, {percentile_name(part)}", "ms", by_tool, by_wire, *numbers)
     yield from summed("frames dropped by the capture", "", lambda _: None, _dropped)
@@ -120,7 +114,3 @@ def _lost_datagrams(flow: FlowResult) -> int | None:
 def _dropped(flow: FlowResult) -> int | None:
     known = [tap.dropped_frames for tap in flow.wire if tap.dropped_frames is not None]
     return sum(known) if known else None
-
-
-def _percentile_ms(times: Latencies | None, part: int) -> float | None:
-    return None if times is None or not has_enough(times, part) else times.percentile_ns(part) / NS_PER_MS

@@ -21,7 +21,8 @@ from netbench.statistics.flow_costs import (
     load_curves,
     neighbour_load,
 )
-from netbench.statistics.flow_figures import FIGURES_BY_NAME, figures_text, workload_groups, workload_groups_of
+from netbench.statistics.flow_figures import FIGURES_BY_NAME, figures_text
+from netbench.statistics.workload_groups import workload_groups, workload_groups_of
 from tests.unit.flows_factory import HTTP, drawn_ms, flow, flow_campaign, flow_trial, latencies, response_times, timed
 
 WHY = Reason(ReasonKind.TOOL_FAILED, "s1", "http: no answer")
@@ -234,6 +235,24 @@ def bandwidths(**by_uut):
 )
 def test_the_first_finding_names_the_best_uut_only_if_it_is_known(by_uut, expected):
     assert texts(bandwidths(**by_uut))["Rate"].startswith(expected)
+
+
+def rated(load: str, size: int, uut: str, rate: float, number: int):
+    work = workload_of({"kind": "iperf3", "name": f"iperf3 message_size={size}", "message_size": size})
+    measured = flow("s1", work.name, to_client_bytes=round(125_000 * rate), completed=None)
+    return flow_trial(measured, uut=uut, workload=work, load=load, boot=number, repetition=number)
+
+
+def test_rates_are_compared_at_max_with_the_workload_that_has_the_highest():
+    cells = {("max", 64): 5.0, ("max", 8192): 100.0, ("200Mbit/s", 8192): 120.0}
+    trials = [
+        rated(load, size, uut, factor * rate * (1 + number / 1000), number)
+        for (load, size), rate in cells.items()
+        for uut, factor in (("raw", 1.0), ("container", 0.5))
+        for number in (1, 2, 3)
+    ]
+    text = texts(flow_campaign(trials))["Rate"]
+    assert "Conditions: iperf3 message_size=8192 at max, no neighbour, n = 3 on 3 boots." in text
 
 
 def test_the_costliest_neighbour_is_named_with_its_cost_for_each_uut():

@@ -29,8 +29,8 @@ from netbench.results.export_rows import group_rows, stream_rows
 from netbench.results.group_columns import GROUP_COLUMNS
 from netbench.results.stream_columns import STREAM_COLUMNS
 from netbench.statistics.compared_cells import CellSelection
-from netbench.statistics.flow_figures import workload_groups
 from netbench.statistics.flow_witnesses import witnessed
+from netbench.statistics.workload_groups import workload_groups
 from tests.unit.charts import figures_on
 from tests.unit.flows_factory import HTTP, drawn_ms, flow, flow_campaign, flow_trial, latencies, response_times, timed
 from tests.unit.report_page import page_of, report_page

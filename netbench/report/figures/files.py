@@ -20,8 +20,8 @@ from netbench.report.model import ReportModel
 from netbench.report.styles import GREY, INK, MarkerStyle, on_paper
 from netbench.results.atomic import write_atomically
 from netbench.statistics.compared_cells import CellSelection
-from netbench.statistics.flow_figures import WorkloadGroup
 from netbench.statistics.groups import Group, grouped
+from netbench.statistics.workload_groups import WorkloadGroup
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

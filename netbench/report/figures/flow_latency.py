@@ -12,8 +12,9 @@ from netbench.report.formats import capitalised, three_digits
 from netbench.report.model import ReportModel
 from netbench.report.styles import Style
 from netbench.statistics.flow_costs import LoadCurve, load_curves
-from netbench.statistics.flow_figures import FIGURES, KINDS, NS_PER_MS, FlowFigure, WorkloadGroup
+from netbench.statistics.flow_figures import FIGURES, KINDS, NS_PER_MS, FlowFigure
 from netbench.statistics.groups import grouped
+from netbench.statistics.workload_groups import WorkloadGroup
 
 _POINTS_PER_DECADE = 12
 _TICKS = (0, 90, 99, 99.9, 99.99, 99.999, 99.9999)  # percentiles, each a decade beyond the last

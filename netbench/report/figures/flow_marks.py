@@ -5,7 +5,8 @@ from netbench.report.figures.panels import ends_of
 from netbench.report.flow_formats import figure_interval
 from netbench.report.formats import count
 from netbench.results.flow_columns import flow_cell
-from netbench.statistics.flow_figures import FIGURES, FlowFigure, WorkloadGroup
+from netbench.statistics.flow_figures import FIGURES, FlowFigure
+from netbench.statistics.workload_groups import WorkloadGroup
 
 _WHICH = ("uut", "scenario", "streams", "workload", "load", "valid_trials")
 

@@ -11,8 +11,9 @@ from netbench.report.figures.registry import Figure, by_part
 from netbench.report.flow_formats import figure_value
 from netbench.report.model import ReportModel
 from netbench.report.styles import Style
-from netbench.statistics.flow_figures import FIGURES, FlowFigure, WorkloadGroup
+from netbench.statistics.flow_figures import FIGURES, FlowFigure
 from netbench.statistics.groups import grouped
+from netbench.statistics.workload_groups import WorkloadGroup
 
 _BANDWIDTHS = tuple(figure for figure in FIGURES if figure.name.endswith("_mbps"))
 _BESIDE = 1.3  # part of an axis beside the first and last message size

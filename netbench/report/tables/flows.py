@@ -9,8 +9,9 @@ from netbench.report.formats import UNKNOWN, change_text, sentence, three_digits
 from netbench.report.model import ReportModel, uut_cell
 from netbench.report.tables.registry import number, report_table
 from netbench.statistics.flow_costs import FlowCost, flow_costs
-from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure, WorkloadGroup
+from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure
 from netbench.statistics.flow_witnesses import WitnessedFigure, witnessed
+from netbench.statistics.workload_groups import WorkloadGroup
 
 Item = TypeVar("Item", WorkloadGroup, FlowCost, WitnessedFigure)
 

@@ -1,0 +1,130 @@
+"""The repetitions of cells with flows: a UUT in a scenario with a workload at a load."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from netbench.model.campaign import CampaignResults
+from netbench.model.flow_result import Latencies
+from netbench.model.trial import TrialResult
+from netbench.model.units import Load, LoadKind
+from netbench.model.verdict import Reason, Verdict
+from netbench.model.workload import Workload
+from netbench.statistics.flow_figures import FIGURES, KINDS, PooledTimes, flows_of, interval_of, latencies_of
+from netbench.statistics.groups import grouped
+from netbench.statistics.intervals import Interval
+
+
+@dataclass(frozen=True)  # no slots: the instance caches computed values
+class WorkloadGroup:
+    """The repetitions of one cell: a UUT in a scenario with a workload at a load. Figures are of the valid trials."""
+
+    uut: str
+    scenario: str
+    workload: Workload
+    load: Load
+    trials: tuple[TrialResult, ...]
+    figures: Mapping[str, Interval] = field(default_factory=dict)  # by name; without unknown ones
+
+    @classmethod
+    def of(cls, trials: Sequence[TrialResult]) -> "WorkloadGroup":
+        """Return the group of trials of one cell."""
+        spec = trials[0].spec
+        assert spec.serves is not None, "frames have groups of another kind"
+        pooled = PooledTimes([trial for trial in trials if trial.verdict is Verdict.VALID])
+        known = {figure.name: interval_of(figure, pooled) for figure in FIGURES}
+        figures = {name: interval for name, interval in known.items() if interval is not None}
+        return cls(spec.uut, spec.scenario, spec.serves.workload, spec.load, tuple(trials), figures)
+
+    @property
+    def sources(self) -> int:
+        """The number of clients."""
+        return len(self.trials[0].spec.streams)
+
+    @property
+    def valid(self) -> list[TrialResult]:
+        """The valid trials."""
+        return self._with(Verdict.VALID)
+
+    @property
+    def suspicious(self) -> list[TrialResult]:
+        """The suspicious trials."""
+        return self._with(Verdict.SUSPICIOUS)
+
+    @property
+    def invalid(self) -> list[TrialResult]:
+        """The invalid trials."""
+        return self._with(Verdict.INVALID)
+
+    @property
+    def saturated(self) -> int:
+        """The number of saturated trials: none, because only links exert the backpressure on sources of frames."""
+        return 0
+
+    @property
+    def thrown_away(self) -> int:
+        """The number of discarded attempts."""
+        return sum(len(trial.thrown_away) for trial in self.trials)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """The reasons for the verdicts of its suspicious and invalid trials."""
+        return tuple(reason for trial in (*self.suspicious, *self.invalid) for reason in trial.reasons)
+
+    @property
+    def tool(self) -> str:
+        """The program and version that ran its flows; several ones if they differ, empty without a result."""
+        return ", ".join(dict.fromkeys(flow.tool for flow in flows_of(self.trials) if flow.tool))
+
+    @property
+    def kind_of_times(self) -> str:
+        """The first kind of times that it has; empty without any."""
+        return next((kind for kind in KINDS if f"{kind}_p50_ms" in self.figures), "")
+
+    @property
+    def cell(self) -> tuple[str, Load, int]:
+        """The key that cells of several UUTs and scenarios have in common: name of the workload, load, clients."""
+        return self.workload.name, self.load, self.sources
+
+    def latencies(self, kind: str) -> Latencies | None:
+        """Return all times of a kind over all valid trials, as one distribution; None without any."""
+        if kind not in self._merged:
+            self._merged[kind] = latencies_of(flows_of(self.valid), kind)
+        return self._merged[kind]
+
+    def _with(self, verdict: Verdict) -> list[TrialResult]:
+        return [trial for trial in self.trials if trial.verdict is verdict]
+
+    @cached_property
+    def _merged(self) -> dict[str, Latencies | None]:
+        return {}
+
+
+def workload_groups(trials: Iterable[TrialResult]) -> Iterator[WorkloadGroup]:
+    """Yield the groups of all trials with flows, in the order of their first trials."""
+    serving = (trial for trial in trials if trial.spec.serves)
+    for cell in grouped(serving, _cell).values():
+        yield WorkloadGroup.of(cell)
+
+
+def workload_groups_of(results: CampaignResults) -> tuple[WorkloadGroup, ...]:
+    """Return the groups of a campaign.
+
+    UUTs are in the order of the topology, scenarios in that of the profile; then options of workloads and loads rise.
+    """
+    groups = list(workload_groups(trial.without_counters for trial in results.wanted_trials))
+    uuts = [*results.uuts, *(group.uut for group in groups)]
+    scenarios = [*results.scenarios, *(group.scenario for group in groups)]
+
+    def order(group: WorkloadGroup) -> tuple[object, ...]:
+        options = [(name, isinstance(value, str), value) for name, value in group.workload.options]
+        rate = group.load.kind is LoadKind.MAX, group.load.value
+        place = uuts.index(group.uut), scenarios.index(group.scenario)
+        return (*place, group.sources, group.workload.tool, options, group.workload.name, rate)
+
+    return tuple(sorted(groups, key=order))
+
+
+def _cell(trial: TrialResult) -> tuple[str, str, str, str, tuple[str, ...]]:
+    spec = trial.spec
+    return spec.uut, spec.scenario, str(spec.kind_of_traffic), str(spec.load), spec.streams
