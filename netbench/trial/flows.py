@@ -160,8 +160,8 @@ def _limited_by_client(result: FlowResult) -> str:
     """Return why the client itself, and not the guest, may have determined its figures; empty if it did not."""
     if (result.client_cpu_share or 0.0) > _BUSY_CLIENT:
         return (
-            f"the client used {result.client_cpu_share:.0%} of a CPU, so its figures may be its own limits; request a lower "
-            "load, or measure with several streams"
+            f"the client used {result.client_cpu_share:.0%} of a CPU, so its figures may be its own limits; request a "
+            "lower load, or measure with several streams"
         )
     response = next((times for times in result.latencies if times.kind == "response"), None)
     late = result.client_late
