@@ -45,8 +45,8 @@ class Costs:
 
     `start_s` is the time to bring a testbed up, which happens each time that UUTs with other `vms` follow. `vms` are by
     UUT; UUTs without an entry need no VM. `trial_s` is for arming, draining, analysing and storing, `stream_s` for each
-    further stream in a trial, `flows_s` for servers and taps in a trial with flows. `guests` contains the extra time of each UUT (`NAME`) and neighbour (`UUT.NAME`). Each
-    boot begins with `warm_up_trials`.
+    further stream in a trial, `flows_s` for servers and taps in a trial with flows. `guests` contains the extra time of
+    each UUT (`NAME`) and neighbour (`UUT.NAME`). Each boot begins with `warm_up_trials`.
     """
 
     start_s: float = 0.0
