@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import ceil
 from pathlib import Path
 from random import Random
 
@@ -61,7 +62,7 @@ class LoopSettings:
     def starts_ns(self) -> "array[int]":
         """Return the intended starts of the open loop, in ns from its begin, ascending."""
         if not self.poisson:
-            number = max(1, -int(-self.duration_s * self.rate // 1))
+            number = ceil(round(self.duration_s * self.rate, 6))
             return array("q", (round(k * _NS / self.rate) for k in range(number)))
         random, at_s = Random(self.seed), 0.0
         starts = array("q")

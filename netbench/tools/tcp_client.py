@@ -118,7 +118,7 @@ class _Requesting(Session):
             response.feed(buffer[:size])
         else:
             response.end()
-        if not response.error and not response.is_complete:
+        if not response.has_ended:
             return
         self._exchange.server = self._exchange.server or response.server
         keep = self._exchange.keep_alive and response.is_reusable and not self._unsent
