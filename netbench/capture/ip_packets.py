@@ -131,7 +131,7 @@ class PacketFinder:
             return
         words = rows.words(at + 12, 2) if version == 4 else rows.words(at + 8, 8)
         pairs = np.array([(words == pair).all(axis=1) for pair in self._pairs])
-        ours = pairs.any(axis=0)
+        ours: NDArray[np.bool_] = pairs[0] | pairs[1]
         if not ours.any():
             return
         yield from (self._ipv4 if version == 4 else self._ipv6)(rows.where(ours), at, pairs[:, ours])
@@ -143,7 +143,7 @@ class PacketFinder:
         on_link = _after(rows, at)
         kinds = first.astype(np.int64) << 8 | protocols
         for kind in np.unique(kinds).tolist():
-            these: NDArray[np.bool_] = kinds == kind
+            these = kinds == kind
             header = (kind >> 8 & 0x0F) * 4
             total = np.where(lengths[these] == 0, on_link[these], lengths[these])  # 0: BIG TCP
             yield IpPackets(

@@ -30,14 +30,15 @@ def follow_connections(
             frames += len(batch.times_ns)
             follower.add(batch)
         check_interfaces(path, max(len(reader.interfaces), follower.interfaces))
-    follower.finish()
+    table = follower.table
+    table.finish()
     unread = dict(follower.unread)
     return WireTraffic(
         to_server=follower.totals(Direction.TO_SERVER),
         to_client=follower.totals(Direction.TO_CLIENT),
-        connections=follower.connections,
-        opened=follower.opened,
-        without_handshake=follower.without_handshake,
+        connections=table.result,
+        opened=table.opened,
+        without_handshake=table.without_handshake,
         quality=CaptureQuality(
             first_ns=follower.first_ns,
             frames=frames,

@@ -58,7 +58,7 @@ class SegmentReader:
             return None
         columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
         order = np.argsort(columns[0], kind="stable")  # layouts of headers come one after the other
-        return TcpSegments(*(column[order] for column in columns), mss=mss)
+        return TcpSegments(*[*(column[order] for column in columns), mss])
 
     def _of_layout(self, packets: IpPackets) -> Iterator[TcpSegments]:
         later = packets.fragment_offset > 0

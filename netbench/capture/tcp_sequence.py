@@ -35,6 +35,7 @@ class ByteStream:
 
     reference: NumberReference | None = None
     ack_reference: NumberReference | None = None
+    origin: int = 0  # the sequence number at offset 0
     top: int = 0
     holes: list[tuple[int, int]] = field(default_factory=list)
     acknowledged: int | None = None
@@ -46,7 +47,12 @@ class ByteStream:
     def begin(self, number: int, *, top: int = 0) -> None:
         """Place a sequence number at offset 0."""
         self.reference = NumberReference(number, 0)
-        self.top = top
+        self.origin, self.top = number, top
+
+    def expect_acknowledgements(self, other: "ByteStream") -> None:
+        """Place the next acknowledgement near the bytes that `other` has sent so far, unless there was one before."""
+        if self.ack_reference is None and other.reference is not None:
+            self.ack_reference = NumberReference(other.reference.number, other.reference.offset)
 
     def extend(self, start: int, stop: int) -> bool:
         """Add contiguous segments if all their bytes are new, and return whether they were added."""

@@ -14,15 +14,8 @@ from netbench.capture.pcap import TUNNEL_HEADERS_BYTES
 from netbench.capture.reading import open_file, read_stream
 from netbench.capture.tcp_connections import check_interfaces
 from netbench.capture.udp_numbers import NumberedDatagrams, find_exchanges, order_counts
-from netbench.model.flow_witness import (
-    CaptureQuality,
-    DatagramTotals,
-    Direction,
-    FlowEndpoints,
-    PayloadKey,
-    UdpSessions,
-    WireDatagrams,
-)
+from netbench.model.datagram_witness import DatagramTotals, PayloadKey, UdpSessions, WireDatagrams
+from netbench.model.flow_witness import CaptureQuality, Direction, FlowEndpoints
 
 _UDP_BYTES = 8
 _KEPT_BYTES = TUNNEL_HEADERS_BYTES  # with the number in the payload

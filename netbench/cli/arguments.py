@@ -51,8 +51,8 @@ SizeOption = Annotated[
         "--size",
         "--sizes",
         metavar="LIST",
-        help="Only these frame sizes or mixes, with any packet (128) or one ('128 vlan'), or patterns with *; a list "
-        "with commas; may be repeated.",
+        help="Only these frame sizes or mixes, with any packet (128) or one ('128 vlan'), or workloads of tools "
+        "(http), or patterns with *; a list with commas; may be repeated.",
     ),
 ]
 SettingsOption = Annotated[

@@ -1,35 +1,31 @@
 """`netbench compare`: campaigns side by side, with the differences of their machines first."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import fill
 
 from rich.console import Console
-from rich.text import Text
 
-from netbench.cli.console import TerminalTable
+from netbench.cli.comparison_tables import print_line, print_pair
 from netbench.cli.output import visible
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import CampaignWarning
 from netbench.report.comparison import (
     Compared,
-    ComparedRow,
     cell_result_words,
     gate_advice,
     gate_words,
+    how_flows_tested,
     how_searches_compare,
     how_tested,
-    loss_row,
-    search_row,
-    throughput_row,
 )
 from netbench.report.comparison_exports import Document
 from netbench.report.comparison_page import write_comparison
-from netbench.report.formats import count, mean, section_texts, sentence
+from netbench.report.flow_comparison import flow_comparisons
+from netbench.report.formats import count, sentence
 from netbench.report.stability import steadiness_warnings
-from netbench.report.styles import LEGEND, label
+from netbench.report.styles import LEGEND
 from netbench.results.atomic import write_atomically
 from netbench.results.comparability import (
     ChangedSetting,
@@ -42,6 +38,7 @@ from netbench.results.directory import ResultDirectory
 from netbench.statistics.compared_cells import (
     ALL_CELLS,
     DISTURBING,
+    Absence,
     Campaign,
     CellSelection,
     Comparison,
@@ -49,12 +46,12 @@ from netbench.statistics.compared_cells import (
 )
 from netbench.statistics.comparison import compare, why_nothing_compares
 from netbench.statistics.drift import steadiness_of
+from netbench.statistics.flow_comparison import FlowCampaign, compare_flows
+from netbench.statistics.flow_gate import judge_flows
 from netbench.statistics.regression_gate import Gate, GateResult, judge, judge_searches, total
 from netbench.statistics.search_comparison import SearchComparison, compare_searches
 
 _SHOWN = 12  # at most, of different settings and of regressions
-_ROWS = 100  # at most, of a table
-_WIDE = 24  # width of a difference in characters
 _COMPLETE = "complete"
 _SEARCH = "search"  # a kind of schedule
 _STYLES = {GateResult.PASSED: "green", GateResult.FAILED: "red", GateResult.INCONCLUSIVE: "yellow"}
@@ -124,7 +121,9 @@ def run_compare(directories: Sequence[Path], console: Console, options: CompareO
 def _compared(
     base: _StoredCampaign, others: Sequence[_StoredCampaign], options: CompareOptions, *, in_turn: bool
 ) -> list[Compared]:
-    """Compare campaigns with loads, or the limits of campaigns that searched; UsageError for those with no cell."""
+    """Compare campaigns with loads or flows, or the limits of those that searched; UsageError without a common cell."""
+    if base.results.has_flows:
+        return _compared_flows(base, others, options, in_turn=in_turn)
     is_search = bool(base.results.searches)
     selection, accept_disturbed = options.selection, options.accept_disturbed
     limits = [
@@ -157,6 +156,27 @@ def _compared(
                 gate = judge(comparison, threshold, of_limits)
         maxima = None if is_search else of_limits
         compared.append(Compared(comparison, new.results, _settings(base, new), maxima, gate))
+    return compared
+
+
+def _compared_flows(
+    base: _StoredCampaign, others: Sequence[_StoredCampaign], options: CompareOptions, *, in_turn: bool
+) -> list[Compared]:
+    """Compare campaigns with flows; UsageError for those with no cell in common."""
+    campaigns = [FlowCampaign.of(campaign.name, campaign.results, options.selection) for campaign in (base, *others)]
+    comparisons = compare_flows(campaigns[0], campaigns[1:], accept_disturbed=options.accept_disturbed, in_turn=in_turn)
+    compared = []
+    for new, comparison in zip(others, comparisons, strict=True):
+        if not comparison.differences and not any(left_out.dead for left_out in comparison.left_out):
+            is_in_both = (
+                cell for cell in comparison.left_out if cell.kind not in (Absence.ONE_SIDE, Absence.UNFINISHED)
+            )
+            why = next((str(cell) for cell in is_in_both), sentence("comparison.same_flows"))
+            text = sentence("comparison.cannot_compare", base=base.name, new=new.name, why=why)
+            raise UsageError(sentence("comparison.compare_same", text=text))
+        limit = options.fail_on_regression
+        gate = None if limit is None else judge_flows(comparison, limit / 100)
+        compared.append(Compared(comparison, new.results, _settings(base, new), None, gate))
     return compared
 
 
@@ -215,6 +235,11 @@ def _campaigns_in(directories: Sequence[Path]) -> list[_StoredCampaign]:
         if not campaign.results.searches and schedule_of(campaign.directory) == _SEARCH:
             path = campaign.directory.path
             raise UsageError(sentence("comparison.no_search_yet", name=campaign.name, path=path))
+    flows, frames = (
+        [campaign.name for campaign in campaigns if campaign.results.has_flows is kind] for kind in (True, False)
+    )
+    if flows and frames:
+        raise UsageError(sentence("comparison.one_traffic", flows=flows[0], frames=frames[0]))
     searched, other = (
         [campaign.name for campaign in campaigns if bool(campaign.results.searches) is kind] for kind in (True, False)
     )
@@ -233,14 +258,9 @@ def _write_document(
             console.file.write(text)
         else:
             write_atomically(options.output, text.encode(errors="backslashreplace"))
-            _print_line(console, f"written: {options.output}", soft_wrap=True)
+            print_line(console, f"written: {options.output}", soft_wrap=True)
     if options.html is not None and options.prints_text:
-        _print_line(console, f"page: {options.html}", soft_wrap=True)
-
-
-def _print_line(console: Console, text: str, style: str = "", *, soft_wrap: bool = False) -> None:
-    """Print a text that may quote foreign text."""
-    console.print(Text(visible(text), style=style), soft_wrap=soft_wrap)
+        print_line(console, f"page: {options.html}", soft_wrap=True)
 
 
 def _print_gate(console: Console, gate: Gate) -> None:
@@ -248,14 +268,14 @@ def _print_gate(console: Console, gate: Gate) -> None:
     for outcome, lead in ((GateResult.FAILED, "regression"), (GateResult.INCONCLUSIVE, "inconclusive")):
         cells = gate.with_outcome(outcome)
         for cell in cells[:_SHOWN]:
-            _print_line(console, f"{lead}: {gate.name}: {cell_result_words(cell)}", _STYLES[outcome])
+            print_line(console, f"{lead}: {gate.name}: {cell_result_words(cell)}", _STYLES[outcome])
         if len(cells) > _SHOWN:
-            _print_line(console, f"{lead}: {len(cells) - _SHOWN:,} more", _STYLES[outcome])
+            print_line(console, f"{lead}: {len(cells) - _SHOWN:,} more", _STYLES[outcome])
     if left := gate.with_outcome(GateResult.NOT_JUDGED):
-        _print_line(console, f"not judged: {count(len(left), 'cell')}, see above", "yellow")
+        print_line(console, f"not judged: {count(len(left), 'cell')}, see above", "yellow")
     for line in gate_advice(gate):
-        _print_line(console, line)
-    _print_line(console, f"gate, {gate.name}: {gate_words(gate)}", f"bold {_STYLES[gate.outcome]}")
+        print_line(console, line)
+    print_line(console, f"gate, {gate.name}: {gate_words(gate)}", f"bold {_STYLES[gate.outcome]}")
 
 
 def _print(
@@ -264,7 +284,7 @@ def _print(
     for role, campaign in (("base", base), *(("new", new) for new in others)):
         started = str(campaign.results.manifest.get("started") or "unknown")
         what = f"{campaign.results.topology} × {campaign.results.profile}, started {started}"
-        _print_line(console, f"{role:4}  {campaign.name}: {what}")
+        print_line(console, f"{role:4}  {campaign.name}: {what}")
     for pair in compared:
         _print_settings(console, f"{pair.base} → {pair.name}", pair.differs)
     for campaign in (base, *others):
@@ -274,15 +294,16 @@ def _print(
     for side in [comparisons[0].base, *(comparison.new for comparison in comparisons)] if comparisons else []:
         _print_warnings(console, f"not steady, {side.name}", steadiness_warnings(steadiness_of(side.groups)))
     for pair in compared:
-        _print_pair(console, pair, base.results.emulated | pair.results.emulated)
+        print_pair(console, pair, base.results.emulated | pair.results.emulated)
     console.print()
-    searched = not comparisons
-    for line in [how_searches_compare()] if searched else how_tested(comparisons):
-        _print_line(console, line)
+    flows = [comparison for _, comparison in flow_comparisons(compared)]
+    searched = not comparisons and not flows
+    for line in how_flows_tested(flows) if flows else [how_searches_compare()] if searched else how_tested(comparisons):
+        print_line(console, line)
     if searched and any(search.tests is not None for side in (base, *others) for search in side.results.searches):
-        _print_line(console, sentence("comparison.tests_not_compared"))
-    if comparisons and any(campaign.results.emulated for campaign in (base, *others)):
-        _print_line(console, LEGEND)
+        print_line(console, sentence("comparison.tests_not_compared"))
+    if not searched and any(campaign.results.emulated for campaign in (base, *others)):
+        print_line(console, LEGEND)
 
 
 def _print_settings(console: Console, names: str, differs: Sequence[ChangedSetting]) -> None:
@@ -292,86 +313,17 @@ def _print_settings(console: Console, names: str, differs: Sequence[ChangedSetti
     console.print()
     matters = [difference for difference in differs if difference.matters]
     if matters:
-        _print_line(console, f"warning: settings differ, {names}:", "yellow")
+        print_line(console, f"warning: settings differ, {names}:", "yellow")
     for difference in matters[:_SHOWN]:
-        _print_line(console, f"  {difference}")
+        print_line(console, f"  {difference}")
     others = matters[_SHOWN:] + [difference for difference in differs if not difference.matters]
     if others:
         more = f", and {len(others) - _SHOWN:,} more" if len(others) > _SHOWN else ""
         lead = "  likewise" if matters else f"these differ too, {names}"
-        _print_line(console, f"{lead}: {', '.join(other.setting for other in others[:_SHOWN])}{more}")
+        print_line(console, f"{lead}: {', '.join(other.setting for other in others[:_SHOWN])}{more}")
 
 
 def _print_warnings(console: Console, lead: str, warnings: Iterable[CampaignWarning]) -> None:
     for warning in warnings:
         console.print()
-        _print_line(console, f"warning: {lead} ({warning.kind.value}): {warning.text}", "yellow")
-
-
-def _print_pair(console: Console, pair: Compared, emulated: Collection[str]) -> None:
-    """Print the cells of a comparison in tables."""
-    console.print()
-    _print_line(console, f"{pair.name} against {pair.base}: {pair.verdict}", "bold")
-    comparison = pair.comparison
-    tables: list[tuple[str, str, Iterable[ComparedRow]]]
-    if isinstance(comparison, SearchComparison):
-        tables = [("Highest loads, kfps of each stream", "Goal", map(search_row, comparison.differences))]
-    else:
-        lossy = [
-            cell
-            for cell in comparison.by_load
-            if cell.loss is not None and (mean(cell.base.loss_ratio) or mean(cell.new.loss_ratio))
-        ]
-        tables = [
-            ("Highest throughput at any load, Mbit/s (L1)", "Load", map(throughput_row, comparison.maxima)),
-            ("Throughput by load, Mbit/s (L1)", "Load", map(throughput_row, comparison.by_load)),
-            ("Loss by load, % of the frames offered", "Load", map(loss_row, lossy)),
-        ]
-    for title, load_heading, rows in tables:
-        _print_rows(console, title, load_heading, list(rows), emulated)
-    for text in pair.left_out:
-        _print_line(console, f"not compared: {text}")
-    if pair.maxima is not None:
-        title = f"{section_texts('maxima-searched')[0]}, kfps of each stream"
-        _print_rows(console, title, "Goal", list(map(search_row, pair.maxima.differences)), emulated)
-
-
-def _print_rows(
-    console: Console, title: str, load_heading: str, rows: Sequence[ComparedRow], emulated: Collection[str]
-) -> None:
-    """Print the rows; of too many, those that differ, or else the first ones."""
-    if not rows:
-        return
-    shown = rows
-    if len(rows) > _ROWS:
-        shown = ([row for row in rows if row.change is not None] or rows)[:_ROWS]
-    scenarios, sources = {row.place.scenario for row in rows}, {row.place.sources for row in rows}
-    has_p = any(row.p for row in rows)
-    table = TerminalTable()
-    table.add_columns_of(texts=("UUT",), numbers=("Frame\nsize",))
-    table.add_columns_of(texts=(load_heading,), numbers=("Base", "New"))
-    table.add_columns_of(texts=("Difference",), numbers=("p",) if has_p else ())
-    previous = ""
-    for row in shown:
-        parts = [label(row.place.uut, emulated)]
-        parts += [row.place.scenario] if len(scenarios) > 1 else []
-        parts += [count(row.place.sources, "source")] if len(sources) > 1 else []
-        heading = visible(", ".join(parts))
-        if heading != previous:
-            table.add_section()
-        difference = f"{row.difference} ({row.note})" if row.note else row.difference
-        style = "" if row.change is None else "red" if row.change < 0 else "green"  # of a worse and a better one
-        table.add_cells(
-            heading if heading != previous else "",
-            f"{row.place.frame_size:,}",
-            row.load.replace(" → ", "\n→ "),
-            *(text.removesuffix(" %") for text in (row.base, row.new)),
-            Text(fill(difference, _WIDE), style=style),
-            *([row.p] if has_p else []),
-        )
-        previous = heading
-    _print_line(console, title, "italic")
-    console.print(table)
-    if len(shown) < len(rows):
-        more = f"and {count(len(rows) - len(shown), 'cell')} more, all of them with --html or --format json"
-        _print_line(console, more)
+        print_line(console, f"warning: {lead} ({warning.kind.value}): {warning.text}", "yellow")

@@ -107,6 +107,13 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     for path, (_, cpus) in pins:
         traffic = _first_traffic(path, profile)
         headers = None if traffic.packet is None else expected_headers(traffic)
+        if headers is not None:
+            others = [other for other, _ in pins if other != path]
+            headers = replace(
+                headers,
+                not_from=tuple(other.source.mac or "MAC" for other in others),
+                not_to=tuple(other.sink.mac or "MAC" for other in others),
+            )
         first = recording.incoming(path, traffic, Stamps(), "NNNNNN", headers=headers)
         for command in sink.commands(path.sink.interface, cpus, first):
             yield f"  {_inside(path.sink)}{command}"

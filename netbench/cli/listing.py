@@ -6,7 +6,7 @@ from typing import Any
 
 from netbench.cli.output import wrapped
 from netbench.config.document import read_document, yaml_text
-from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installed, origin
+from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, TOOLS, UUTS, installed, origin
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
 from netbench.errors import UsageError
 from netbench.model.packet_description import shipped_packets
@@ -19,6 +19,7 @@ from netbench.testbed.doctor.platforms import Judgement, Platform
 from netbench.vmm.base import Vmm
 
 Entry = dict[str, Any]
+_GROUPS = {"generators": GENERATORS, "sinks": SINKS, "schedules": SCHEDULES, "tools": TOOLS, "uuts": UUTS}
 PACKETS = "packets"
 
 
@@ -59,7 +60,7 @@ def _chosen(kind: str) -> dict[str, list[Entry]]:
 
 def _entries() -> dict[str, list[Entry]]:
     entries = {"topologies": list(_files(TOPOLOGIES)), "profiles": list(_files(PROFILES)), PACKETS: list(_packets())}
-    for title, group in (("generators", GENERATORS), ("sinks", SINKS), ("schedules", SCHEDULES), ("uuts", UUTS)):
+    for title, group in _GROUPS.items():
         plug_ins = installed(group)
         entries[title] = [
             *(

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from netbench.cli.console import PrintingConsole
+from netbench.cli.flow_summary import flows_table
 from netbench.cli.output import LastingOutput, complain, printable, visible
 from netbench.cli.summary import findings_text, rfc2544_table, searches_table, summary_table
 from netbench.errors import ExitCode, NetbenchError, NotUndoneError, TestbedError, UsageError, unreported
@@ -363,7 +364,7 @@ def _show(results: CampaignResults, directory: ResultDirectory, console: Printin
     if results.searches:
         console.print(searches_table(results, results.searches))
     elif any(True for _ in results.wanted_trials):
-        console.print(summary_table(results))
+        console.print(flows_table(results) if results.has_flows else summary_table(results))
     else:
         console.print(f"no table of results yet: only {count(len(results.trials), 'calibration trial')} so far")
     if (tests := rfc2544_table(results)) is not None:

@@ -14,7 +14,17 @@ from netbench.model.search import SearchResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, WarningKind
 from netbench.report.caveats import frequent_kinds
 from netbench.report.findings import findings
-from netbench.report.formats import at_least, count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
+from netbench.report.formats import (
+    at_least,
+    count,
+    frames,
+    kfps,
+    mbps,
+    mean,
+    percent,
+    percent_limit,
+    rough_percent,
+)
 from netbench.report.stability import steadiness_remarks
 from netbench.report.styles import LEGEND, label
 from netbench.report.tables.searches import (
@@ -31,6 +41,7 @@ from netbench.report.tables.searches import (
     throughput_mbps,
 )
 from netbench.statistics.drift import steadiness_of
+from netbench.statistics.flow_figures import WorkloadGroup
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.limits import with_limits
 from netbench.statistics.lost_frames import lost_frames_by_place
@@ -66,7 +77,7 @@ def summary_table(results: CampaignResults) -> RenderableType:
     """
     every = with_limits(group_trials(results))
     groups = every if len(every) <= _MOST_ROWS else list(_best(every))
-    scenarios = _differ(groups, lambda group: group.scenario)
+    scenarios = differ(groups, lambda group: group.scenario)
     columns = list(_columns(groups))
     table = TerminalTable()
     table.add_columns_of(
@@ -80,12 +91,12 @@ def summary_table(results: CampaignResults) -> RenderableType:
             table.add_cells(Text(name, style="bold"))
         for group in rows:
             numbers = (cell(group) for _, cell in columns)
-            table.add_cells(group.scenario if scenarios else name, *numbers, _verdict(group))
+            table.add_cells(group.scenario if scenarios else name, *numbers, verdict_counts(group))
     remarks = ["means of the valid trials; Mbit/s on the wire (L1)", *_remarks(results, every)]
     if len(groups) < len(every):
         many = f"{len(every):,} rows"
         remarks.insert(0, f"of each frame size only the load with the highest throughput; the report has all {many}")
-    return RenderGroup(table, *map(_remark, remarks))
+    return RenderGroup(table, *map(remark_line, remarks))
 
 
 def _best(groups: Iterable[Group]) -> Iterator[Group]:
@@ -98,7 +109,7 @@ def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> R
     """Return a table with a row per search and goal, and its remarks below."""
     numbers = {text: number for number, text in enumerate(filter(None, dict.fromkeys(map(remark, found))), start=1)}
     texts, which = _names(results, found)
-    repeated = _differ(found, lambda search: search.repetition)
+    repeated = differ(found, lambda search: search.repetition)
     table = TerminalTable()
     table.add_columns_of(texts=tuple(texts), numbers=tuple(which))
     table.add_columns_of(texts=("Goal",), numbers=("Highest load\nkfps", "Out\nMbit/s", "Trials"))
@@ -116,7 +127,7 @@ def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> R
     emulated = (LEGEND,) if results.emulated else ()
     remarked = (f"[{number}] {text}" for text, number in numbers.items())
     mixes = dict.fromkeys(search.frame_size.without_packet.summary for search in found if search.frame_size.is_mix)
-    return RenderGroup(table, *map(_remark, (methods_text(found), *mixes, *emulated, *remarked)))
+    return RenderGroup(table, *map(remark_line, (methods_text(found), *mixes, *emulated, *remarked)))
 
 
 def rfc2544_table(results: CampaignResults) -> RenderableType | None:
@@ -135,7 +146,7 @@ def rfc2544_table(results: CampaignResults) -> RenderableType | None:
         values = (read(tests) for read in (latency_text, bursts_text, buffer_text, recovery_text, reset_text))
         table.add_cells(*(cell(search) for cell in (texts | which).values()), *values)
     not_as = f"{count(otherwise, 'deviation')} from RFC 2544, listed in the report"
-    return RenderGroup(table, *map(_remark, (*missing, not_as)))
+    return RenderGroup(table, *map(remark_line, (*missing, not_as)))
 
 
 def _names(
@@ -143,22 +154,23 @@ def _names(
 ) -> tuple[SearchColumns, SearchColumns]:
     """Return the columns that name a search: of texts, and of numbers, the frame size last."""
     texts: SearchColumns = {"UUT": lambda search: label(search.uut, results.emulated)}
-    if _differ(found, lambda search: search.scenario):
+    if differ(found, lambda search: search.scenario):
         texts["Scenario"] = lambda search: search.scenario
     numbers: SearchColumns = {}
-    if _differ(found, lambda search: search.streams):
+    if differ(found, lambda search: search.streams):
         numbers["Sources"] = lambda search: str(len(search.streams))
-    if with_repetition and _differ(found, lambda search: search.repetition):
+    if with_repetition and differ(found, lambda search: search.repetition):
         numbers["Search"] = lambda search: f"#{search.repetition}"
     numbers["Frame\nsize"] = lambda search: f"{search.frame_size:,}"
     return texts, numbers
 
 
-def _differ(items: Iterable[T], value: Callable[[T], object]) -> bool:
+def differ(items: Iterable[T], value: Callable[[T], object]) -> bool:
+    """Return whether items have different values."""
     return len({value(item) for item in items}) > 1
 
 
-def _remark(text: str) -> Text:
+def remark_line(text: str) -> Text:
     """Return a line below a table."""
     return Text(text, style="dim italic")
 
@@ -169,7 +181,7 @@ def _columns(groups: Sequence[Group]) -> Iterator[Column]:
     No more, because consoles are narrow: columns of neighbours replace others.
     """
     neighbours = any(group.neighbours_offered_mbps for group in groups)
-    if _differ(groups, lambda group: group.sources):
+    if differ(groups, lambda group: group.sources):
         yield "Sources", lambda group: str(group.sources)
     yield "Frame\nsize", lambda group: f"{group.frame_size:,}"
     yield (
@@ -199,7 +211,7 @@ def _upper_limit(group: Group) -> float | None:
     return None if loss is None or loss.mean else loss.half_width
 
 
-def _verdict(group: Group) -> Text:
+def verdict_counts(group: Group | WorkloadGroup) -> Text:
     """Return the numbers of valid, suspicious and invalid trials and of discarded attempts, one per line."""
     trials = {Verdict.VALID: group.valid, Verdict.SUSPICIOUS: group.suspicious, Verdict.INVALID: group.invalid}
     lines = [Text(f"{len(of):,} {verdict.value}", style=_STYLES[verdict]) for verdict, of in trials.items() if of]
@@ -211,10 +223,7 @@ def _verdict(group: Group) -> Text:
 
 
 def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]:
-    """Yield the legend of the marks in the table, the places of most lost frames, and a line per kind of reason.
-
-    The most frequent reasons come first.
-    """
+    """Yield the legend of the marks in the table, the places of most lost frames, and a line per kind of reason."""
     yield from dict.fromkeys(group.frame_size.without_packet.summary for group in groups if group.frame_size.is_mix)
     limits = dict.fromkeys(group.limited_by.kind.value for group in groups if group.limited_by and group.is_lower_bound)
     if limits:
@@ -239,6 +248,11 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
         sweeps = count(len(results.ended_sweeps), "sweep")
         skipped = count(results.skipped_trials, "trial")
         yield f"skipped above saturated loads (stop_when_saturated): {skipped} of {sweeps}"
+    yield from verdict_remarks(results)
+
+
+def verdict_remarks(results: CampaignResults) -> Iterator[str]:
+    """Yield a line per kind of reason against trials and against discarded attempts, the most frequent first."""
     for kind, number in frequent_kinds(_decisive(trial.reasons, trial.verdict) for trial in results.wanted_trials):
         text = _REMARKS_OF_REASONS.get(kind, _USUAL_REMARK)
         yield text.format(verdict=kind.verdict.value, kind=kind.value, trials=count(number, "trial"))

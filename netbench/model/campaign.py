@@ -138,6 +138,12 @@ class CampaignResults:
         return (trial for trial in self.trials if not trial.spec.finds_maximum)
 
     @property
+    def has_flows(self) -> bool:
+        """Whether its requested trials run flows to servers; those of other campaigns send frames through guests."""
+        first = next(self.wanted_trials, None)
+        return first is not None and first.spec.serves is not None
+
+    @property
     def in_memory(self) -> "CampaignResults":
         """The same with its trials read once, without readings of counters: for several passes over them."""
         return replace(self, trials=tuple(trial.without_counters for trial in self.trials))

@@ -1,5 +1,6 @@
 """The result of the flows between one client and its server in a trial, as the tool reported it."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -33,10 +34,13 @@ class Latencies:
 
     def percentile_ns(self, per_hundred_thousand: int) -> int:
         """Return the least time that so many of 100,000 times do not exceed (nearest rank), accurate to 0.05 %."""
-        rank = -(-per_hundred_thousand * self.count // 100_000)
-        up_to = accumulate(number for _, number in self.steps)
-        middle = next(middle for (middle, _), total in zip(self.steps, up_to, strict=True) if total >= rank)
-        return min(max(middle, self.smallest_ns), self.largest_ns)
+        return self.times_at_ns([-(-per_hundred_thousand * self.count // 100_000)])[0]
+
+    def times_at_ns(self, ranks: Iterable[int]) -> list[int]:
+        """Return the times at these ranks in ascending order, from 1 (the smallest time) to `count` (the largest)."""
+        up_to = list(accumulate(number for _, number in self.steps))
+        middles = (self.steps[bisect_left(up_to, rank)][0] for rank in ranks)
+        return [min(max(middle, self.smallest_ns), self.largest_ns) for middle in middles]
 
     @classmethod
     def merged(cls, parts: "Iterable[Latencies]") -> "Latencies | None":
@@ -54,6 +58,30 @@ class Latencies:
             min(part.smallest_ns for part in known),
             max(part.largest_ns for part in known),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class WireFigures:
+    """The figures of one stream's flows that a tap at `place` captured; None where they are unknown.
+
+    Bytes are payload that was delivered, each byte of a TCP stream once. Segments are as on the wire: datagrams of UDP.
+    `dropped_frames` were lost by the capture, `uncaptured_bytes` were acknowledged and are not in it. The `latencies`
+    are of the kinds `exchange` (first byte of a request to last byte of its response) and `handshake`. `error` is the
+    reason why the capture is useless or damaged; empty otherwise.
+    """
+
+    place: str
+    frames: int = 0
+    dropped_frames: int | None = None
+    to_server_bytes: int | None = None
+    to_client_bytes: int | None = None
+    to_server_segments: int | None = None
+    to_client_segments: int | None = None
+    retransmissions: int | None = None
+    uncaptured_bytes: int | None = None
+    connections: int | None = None
+    latencies: tuple[Latencies, ...] = ()
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +116,7 @@ class FlowResult:
     client_late: Latencies | None = None  # of kind `late`
     client_cpu_share: float | None = None
     error: str = ""
+    wire: tuple[WireFigures, ...] = ()
 
     @property
     def to_server_bps(self) -> float | None:

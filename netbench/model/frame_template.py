@@ -153,6 +153,7 @@ class ExpectedHeaders:
     `varying` are the varying fields of the sent packet: they define flows and groups, in this packet or not.
     `sent` are the sent values of compared fields; those that depend on the frame size are left out. `layers` and
     `sent_layers` are the names of the layers at the sink and of the sent packet: `Ether/IP/UDP`.
+    Frames from or to the MAC addresses `not_from` and `not_to`, as text, belong to other streams of the trial.
     """
 
     template: FrameTemplate
@@ -164,6 +165,8 @@ class ExpectedHeaders:
     sent: tuple[SentValue, ...] = ()
     layers: str = ""
     sent_layers: str = ""
+    not_from: tuple[str, ...] = ()
+    not_to: tuple[str, ...] = ()
 
     @property
     def flows(self) -> int:
@@ -183,6 +186,8 @@ class ExpectedHeaders:
             sent=tuple(SentValue(**value) for value in document["sent"]),
             layers=document["layers"],
             sent_layers=document["sent_layers"],
+            not_from=tuple(document["not_from"]),
+            not_to=tuple(document["not_to"]),
         )
 
     def to_json(self) -> dict[str, Any]:

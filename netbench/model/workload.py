@@ -32,6 +32,15 @@ class Workload:
         """The workload as a profile has it."""
         return {"kind": self.tool, "name": self.name, **dict(self.options)}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which users select it: its own and that of its tool."""
+        return self.name, self.tool
+
+    def option(self, name: str) -> Scalar | None:
+        """Return the value of an option; None for the default of the tool."""
+        return dict(self.options).get(name)
+
     def __str__(self) -> str:
         return self.name
 

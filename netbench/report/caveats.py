@@ -27,10 +27,13 @@ _REMEDIES: dict[ReasonKind | LimitKind, str] = {
 }
 
 
-def caveats(results: CampaignResults, groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """The most important caveats, each with the id of the section that shows it."""
+def caveats(
+    results: CampaignResults, groups: Sequence[Group], of_flows: Iterable[tuple[str, str]] = ()
+) -> list[tuple[str, str]]:
+    """The most important caveats, each with the id of the section that shows it; `of_flows` are found elsewhere."""
     found = [
         *_missing(results),
+        *of_flows,
         *_changed(results, groups),
         *_lower_bounds(groups),
         *_wide_intervals(groups),

@@ -1,6 +1,6 @@
 """The texts and rows of a comparison, computed once: terminal, page and exports render these."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -35,8 +35,9 @@ from netbench.statistics.compared_cells import (
     Tested,
 )
 from netbench.statistics.comparison import number_of_tests
+from netbench.statistics.flow_comparison import FlowComparison, FlowDifference, number_of_flow_tests
 from netbench.statistics.groups import grouped
-from netbench.statistics.intervals import Unknown
+from netbench.statistics.intervals import RatioOfMeans, Unknown
 from netbench.statistics.regression_gate import CellResult, Gate, GateResult
 from netbench.statistics.search_comparison import SINGLE_SEARCH, Range, SearchComparison, SearchDifference
 from netbench.statistics.significance import Test, repetitions_needed
@@ -44,12 +45,12 @@ from netbench.statistics.significance import Test, repetitions_needed
 
 @dataclass(frozen=True)
 class Compared:
-    """A campaign, of loads or of searches, compared with the base; its results, and the settings that differ.
+    """A campaign, of loads, searches or flows, compared with the base; its results, and the settings that differ.
 
     `maxima` compares the searches for the maxima that loads refer to.
     """
 
-    comparison: Comparison | SearchComparison
+    comparison: Comparison | SearchComparison | FlowComparison
     results: CampaignResults
     differs: tuple[ChangedSetting, ...]
     maxima: SearchComparison | None = None
@@ -70,10 +71,12 @@ class Compared:
     @property
     def verdict(self) -> str:
         """The result in a few words."""
+        if isinstance(self.comparison, FlowComparison):
+            return flow_verdict_words(self.comparison)
         return verdict_words(self.comparison)
 
     @property
-    def differences(self) -> list[Difference | SearchDifference]:
+    def differences(self) -> list[Difference | SearchDifference | FlowDifference]:
         """All compared cells, those of searches for maxima first."""
         of_maxima = self.maxima.differences if self.maxima else ()
         return [*of_maxima, *self.comparison.differences]
@@ -171,29 +174,35 @@ def search_row(difference: SearchDifference) -> ComparedRow:
     )
 
 
-def change_words(difference: Difference) -> str:
+def change_words(difference: Difference | FlowDifference) -> str:
     """`−3.0 % (−3.1 … −2.9)`; `none above 0.4 %`, where none is significant; else the measured change.
 
     `inconclusive (−3.0 % measured)` where a campaign was disturbed.
     """
-    throughput = difference.throughput
-    if throughput.change is None:
-        return throughput.why_unknown or UNKNOWN
-    measured = bounded(change(throughput.change), throughput)
+    ratio = ratio_of(difference)
+    if ratio.change is None:
+        return ratio.why_unknown or UNKNOWN
+    measured = bounded(change(ratio.change), ratio)
     if difference.doubt:
         return f"inconclusive ({measured} measured)"
-    if difference.change is None and difference.throughput_test.p is not None:
+    tested = difference.test if isinstance(difference, FlowDifference) else difference.throughput_test
+    if difference.change is None and tested.p is not None:
         if is_too_noisy(difference):
             return f"too noisy to tell ({measured} measured)"
         if difference.largest_change is not None:
             return f"none above {_limit(max(difference.largest_change, LEAST_CHANGE))} %"
-    return f"{measured} ({change_limits(throughput) or UNKNOWN})"
+    return f"{measured} ({change_limits(ratio) or UNKNOWN})"
 
 
-def is_too_noisy(difference: Difference) -> bool:
-    """Whether the measurement excludes not even half or twice the throughput."""
+def ratio_of(difference: Difference | FlowDifference) -> RatioOfMeans:
+    """The ratio of the throughputs, or of the figures of flows."""
+    return difference.ratio if isinstance(difference, FlowDifference) else difference.throughput
+
+
+def is_too_noisy(difference: Difference | FlowDifference) -> bool:
+    """Whether the measurement excludes not even half or twice the value."""
     is_wide = difference.largest_change is not None and difference.largest_change >= 1
-    return is_wide or difference.throughput.unknown in (Unknown.BASE_MAY_BE_ZERO, Unknown.TOO_FEW)
+    return is_wide or ratio_of(difference).unknown in (Unknown.BASE_MAY_BE_ZERO, Unknown.TOO_FEW)
 
 
 def search_words(difference: SearchDifference) -> str:
@@ -254,6 +263,28 @@ def verdict_words(comparison: Comparison | SearchComparison) -> str:
     return f"{' or '.join(whys) if nothing_measured else 'too few repetitions'}, in {cells}"
 
 
+def flow_verdict_words(comparison: FlowComparison) -> str:
+    """`no difference in 12 figures`; `worse in 3, by up to 30 %: …; better in 1, by up to 3.0 %; 12 figures in all`."""
+    figures = count(len(comparison.differences), "figure")
+    dead = sum(cell.dead for cell in comparison.left_out)
+    parts = [f"failed in {dead:,}"] if dead else []
+    for word, is_worse in (("worse", True), ("better", False)):
+        changes = [
+            abs(difference.change)
+            for difference in comparison.differences
+            if difference.change is not None and ((difference.benefit or 0.0) < 0) is is_worse
+        ]
+        if changes:
+            parts.append(f"{word} in {len(changes):,}, by up to {change(max(changes)).lstrip('+')}")
+    if parts:
+        return f"{'; '.join(parts)}; {figures} in all"
+    if comparison.doubt:
+        return f"inconclusive in {figures}: {comparison.doubt}"
+    if any(difference.test.p is not None for difference in comparison.differences):
+        return f"no difference in {figures}"
+    return f"too few repetitions, in {figures}"
+
+
 def how_searches_compare() -> str:
     """The rule by which two limits differ."""
     return sentence("comparison.searches", single=f"{100 * SINGLE_SEARCH:.0f}")
@@ -263,6 +294,18 @@ def how_tested(compared: Sequence[Comparison]) -> Iterator[str]:
     """The tests, their corrections, and the repetitions that a permutation test would need."""
     made = number_of_tests(compared)
     tests = {difference.throughput_test.test for comparison in compared for difference in comparison.differences}
+    yield from _tests_words(made, tests)
+    yield sentence("comparison.none_above", change=_limit(LEAST_CHANGE), loss=_limit(LEAST_DIFFERENCE))
+
+
+def how_flows_tested(compared: Sequence[FlowComparison]) -> Iterator[str]:
+    """The same for figures of flows."""
+    tests = {difference.test.test for comparison in compared for difference in comparison.differences}
+    yield from _tests_words(number_of_flow_tests(compared), tests)
+    yield sentence("comparison.flow_tests", change=_limit(LEAST_CHANGE))
+
+
+def _tests_words(made: int, tests: Collection[Test]) -> Iterator[str]:
     if made:
         covers = "" if Test.PAIRED in tests else sentence("comparison.covers")
         yield sentence("comparison.limits", cells=count(made, "cell"), covers=covers)
@@ -275,7 +318,6 @@ def how_tested(compared: Sequence[Comparison]) -> Iterator[str]:
     for test, name in ((Test.PAIRED, "paired"), (Test.PERMUTATION, "permutation"), (Test.NONE, "untested")):
         if test in tests:
             yield sentence(f"comparison.{name}")
-    yield sentence("comparison.none_above", change=_limit(LEAST_CHANGE), loss=_limit(LEAST_DIFFERENCE))
 
 
 def gate_words(gate: Gate) -> str:
@@ -293,7 +335,11 @@ def gate_words(gate: Gate) -> str:
 def gate_advice(gate: Gate) -> Iterator[str]:
     """Advice on how to decide the inconclusive cells."""
     cells = gate.with_outcome(GateResult.INCONCLUSIVE)
-    on_one_boot = [cell for cell in cells if isinstance(cell.difference, Difference) and cell.difference.is_on_one_boot]
+    on_one_boot = [
+        cell
+        for cell in cells
+        if isinstance(cell.difference, Difference | FlowDifference) and cell.difference.is_on_one_boot
+    ]
     needed = [cell.repetitions for cell in cells if cell.repetitions is not None]
     if detectable := [cell.detectable for cell in cells if cell.detectable is not None]:
         yield sentence("comparison.detectable", limit=_limit(max(detectable)))
@@ -326,9 +372,8 @@ def judged_words(cell: CellResult) -> str:
     difference = cell.difference
     if isinstance(difference, SearchDifference):
         return search_words(difference)
-    if difference is None or difference.throughput.change is None:
+    if difference is None or (ratio := ratio_of(difference)).change is None:
         return ""
-    ratio = difference.throughput
     measured = bounded(change(ratio.change), ratio)
     return f"{measured} measured" if is_too_noisy(difference) else f"{measured} ({change_limits(ratio) or UNKNOWN})"
 

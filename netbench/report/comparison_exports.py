@@ -1,6 +1,7 @@
 """A comparison for other programs: JSON with a schema, JUnit XML for CI, Markdown for a comment.
 
-Each format covers campaigns with loads and campaigns of searches: a row per cell.
+Each format covers campaigns with loads and campaigns of searches, with a row per cell, and campaigns with flows, with a
+row per figure of a cell.
 """
 
 import json
@@ -13,11 +14,14 @@ from typing import NamedTuple
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
 from netbench.model.verdict import CampaignWarning
-from netbench.report.comparison import Compared, gate_advice, gate_words, search_row, throughput_row
+from netbench.report.comparison import Compared, ComparedRow, gate_advice, gate_words, search_row, throughput_row
+from netbench.report.flow_comparison import FlowRow, flow_row
 from netbench.report.formats import mean
 from netbench.report.renderer import template
 from netbench.report.summary_json import identity, mean_and_width
-from netbench.statistics.compared_cells import DISTURBING, ComparedCell, Difference, Searched
+from netbench.statistics.compared_cells import DISTURBING, AnyCell, ComparedCell, Difference, FlowCell, Searched
+from netbench.statistics.flow_comparison import FlowDifference
+from netbench.statistics.flow_figures import FlowFigure, WorkloadGroup
 from netbench.statistics.groups import Group
 from netbench.statistics.regression_gate import CellResult, GateResult, total
 from netbench.statistics.search_comparison import Range, SearchDifference
@@ -104,7 +108,7 @@ DOCUMENTS: dict[str, Document] = {"json": json_document, "junit": junit_document
 class _JudgedRow(NamedTuple):
     """A cell in words: both sides, the change, and the outcome of the gate."""
 
-    place: ComparedCell | Searched
+    place: AnyCell
     base: str
     new: str
     words: str
@@ -115,18 +119,23 @@ class _JudgedRow(NamedTuple):
 def _rows(compared: Compared) -> Iterator[_JudgedRow]:
     results = _results(compared)
     for difference in compared.differences:
-        if isinstance(difference, Difference):
-            row, unit = throughput_row(difference), "Mbit/s"
-        else:
-            row, unit = search_row(difference), "kfps"
+        row: ComparedRow | FlowRow
+        match difference:
+            case Difference():
+                row, unit = throughput_row(difference), "Mbit/s"
+            case SearchDifference():
+                row, unit = search_row(difference), "kfps"
+            case FlowDifference():
+                row, unit = flow_row(difference), difference.figure.shown_unit
         result = results.pop(row.place, None)
         outcome, why = (result.outcome, result.why) if result else (None, "")
-        yield _JudgedRow(row.place, f"{row.base} {unit}", f"{row.new} {unit}", row.difference, outcome, why)
+        base, new = (f"{text} {unit}".rstrip() for text in (row.base, row.new))
+        yield _JudgedRow(row.place, base, new, row.difference, outcome, why)
     for result in results.values():
         yield _JudgedRow(result.place, "", "", "", result.outcome, result.why)
 
 
-def _results(compared: Compared) -> dict[ComparedCell | Searched, CellResult]:
+def _results(compared: Compared) -> dict[AnyCell, CellResult]:
     return {} if compared.gate is None else {cell.place: cell for cell in compared.gate.cells}
 
 
@@ -156,7 +165,13 @@ def _gate(compared: Sequence[Compared]) -> JsonObject | None:
 def _cells(compared: Compared) -> Iterator[JsonObject]:
     results, comparison = _results(compared), compared.comparison
     for difference in compared.differences:
-        cell = _of_difference(difference) if isinstance(difference, Difference) else _of_search(difference)
+        match difference:
+            case Difference():
+                cell = _of_difference(difference)
+            case SearchDifference():
+                cell = _of_search(difference)
+            case FlowDifference():
+                cell = _of_flows(difference)
         yield {**_place(difference.place), **cell, **_result(results.pop(difference.place, None))}
     left_out = {cell.place: cell.why for cell in comparison.left_out}
     for place in dict.fromkeys((*left_out, *results)):
@@ -174,7 +189,10 @@ def _result(result: CellResult | None) -> JsonObject:
     }
 
 
-def _place(place: ComparedCell | Searched) -> JsonObject:
+def _place(place: AnyCell) -> JsonObject:
+    if isinstance(place, FlowCell):
+        which: JsonObject = {"uut": place.uut, "scenario": place.scenario, "sources": place.sources}
+        return {**which, "workload": place.workload, "load": str(place.load), "figure": place.figure or None}
     if isinstance(place, ComparedCell):
         return {**identity(place), "load": "maximum" if place.load is None else str(place.load), "goal": None}
     return {**identity(place), "load": None, "goal": place.goal}
@@ -224,6 +242,33 @@ def _of_search(difference: SearchDifference) -> JsonObject:
         "is_difference": difference.change is not None,
         "unstable": difference.unstable,
         "doubt": difference.doubt or None,
+    }
+
+
+def _of_flows(difference: FlowDifference) -> JsonObject:
+    ratio, test = difference.ratio, difference.test
+    return {
+        "base": _flow_side(difference.base, difference.figure),
+        "new": _flow_side(difference.new, difference.figure),
+        "change_percent": _percent(ratio.change),
+        "change_low_percent": _percent(ratio.change_low),
+        "change_high_percent": _percent(ratio.change_high),
+        "change_unknown": ratio.why_unknown or None,
+        "is_difference": difference.change is not None,
+        "is_worse": difference.benefit is not None and difference.benefit < 0,
+        "doubt": difference.doubt or None,
+        "p": test.p,
+        "p_corrected": test.corrected,
+        "test": test.test.value,
+    }
+
+
+def _flow_side(group: WorkloadGroup, figure: FlowFigure) -> JsonObject:
+    return {
+        **mean_and_width("value", group.figures.get(figure.name)),
+        "unit": figure.unit,
+        "valid_trials": len(group.valid),
+        "trials": len(group.trials),
     }
 
 

@@ -10,8 +10,16 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import CampaignWarning
 from netbench.report import figures
 from netbench.report.blocks import Block, Bullets, Choice, Folded, Heading, Note, Option, Section, section, under_titles
-from netbench.report.comparison import Compared, gate_advice, gate_words, how_searches_compare, how_tested
+from netbench.report.comparison import (
+    Compared,
+    gate_advice,
+    gate_words,
+    how_flows_tested,
+    how_searches_compare,
+    how_tested,
+)
 from netbench.report.figures.comparison import highest_charts, started, trend_charts, trends
+from netbench.report.flow_comparison import flow_comparisons, flows_table
 from netbench.report.formats import count, sentence
 from netbench.report.renderer import PageContent, rendered
 from netbench.report.stability import steadiness_warnings
@@ -38,7 +46,9 @@ def comparison_page(base: CampaignResults, compared: Sequence[Compared]) -> str:
     model = _ComparisonModel.of(base, compared)
     gates = [new.gate for new in compared if new.gate is not None]
     matter = sum(setting.matters for new in compared for setting in new.differs)
-    slower = any(comparison.slower for _, comparison in model.of_loads)
+    slower = any(comparison.slower for _, comparison in model.of_loads) or any(
+        (difference.benefit or 0.0) < 0 for _, flows in flow_comparisons(compared) for difference in flows.differences
+    )
     state = "invalid" if slower else "suspicious" if matter else ""
     emulated = [uut for uut, style in model.styles.items() if style.emulated]
     content = PageContent(
@@ -52,6 +62,7 @@ def comparison_page(base: CampaignResults, compared: Sequence[Compared]) -> str:
         ],
         state=_STATES[total(gate.outcome for gate in gates)] if gates else state,
         chart=model.chart,
+        has_frame_rates=not base.has_flows,
         remarks=[
             *([sentence("comparison.settings", settings=count(matter, "setting"))] if matter else []),
             *([f"{emulation_note(emulated)}."] if emulated else []),
@@ -78,6 +89,8 @@ class _ComparisonModel:
             if isinstance(new.comparison, Comparison):
                 sides = (new.comparison.base, new.comparison.new)
                 uuts += [group.uut for campaign in sides for group in campaign.groups]
+        for _, flows in flow_comparisons(compared):
+            uuts += [group.uut for side in (flows.base, flows.new) for group in side.groups]
         # A UUT emulated in only one campaign is marked, and not compared.
         settings = {uut: setting for _, results in campaigns for uut, setting in results.settings.items()}
         return cls(campaigns, compared, styles(uuts, settings))
@@ -121,6 +134,12 @@ def _sections(model: _ComparisonModel) -> Iterator[Section]:
     yield from _warnings("disturbed", disturbed, is_open=True)
     differing = [(new.name, [settings_table(new.differs)]) for new in model.compared if new.differs]
     yield from _by_campaign("differing", differing, is_open=True)
+    if flows := list(flow_comparisons(model.compared)):
+        tables = [flows_table(of.differences, model.styles).folded("figure", f"{new.name}: ") for new, of in flows]
+        yield section("compared-flows", tables, is_open=True)
+        yield from _left_out(model)
+        yield section("tests", map(Note, how_flows_tested([of for _, of in flows])))
+        return
     if not model.of_loads:
         yield _searches(model)
         return
@@ -140,9 +159,13 @@ def _sections(model: _ComparisonModel) -> Iterator[Section]:
     if any(comparison.differences for comparison in maxima):
         yield section("maxima-searched", _search_tables(maxima, model), lead=how_searches_compare())
     yield from _trend(model)
+    yield from _left_out(model)
+    yield section("tests", map(Note, how_tested([comparison for _, comparison in model.of_loads])))
+
+
+def _left_out(model: _ComparisonModel) -> Iterator[Section]:
     left_out = [(new.name, [Bullets([("", text) for text in new.left_out])]) for new in model.compared if new.left_out]
     yield from _by_campaign("left-out", left_out)
-    yield section("tests", map(Note, how_tested([comparison for _, comparison in model.of_loads])))
 
 
 def _by_campaign(

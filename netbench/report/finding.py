@@ -1,13 +1,16 @@
 """A finding: a few sentences with their numbers, and the words that all findings share."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from netbench.model.campaign import CampaignResults
 from netbench.model.frame_size import FrameSize
 from netbench.model.scenario import DEDICATED, SHARED_IDLE
+from netbench.model.virtualisation import Setting
 from netbench.report.formats import enumerated, sentence
-from netbench.statistics.groups import Group
+from netbench.statistics.groups import Group, grouped
+from netbench.statistics.intervals import Interval
 
 MOST_NAMED = 4  # UUTs in a sentence
 
@@ -51,6 +54,12 @@ class Conditions:
         return (group.scenario, group.sources, group.frame_size) == (self.scenario, self.sources, self.frame_size)
 
 
+def uuts_by_setting(results: CampaignResults, known: Collection[str]) -> list[list[str]]:
+    """The UUTs of each setting that has a UUT in `known`, in topology order."""
+    by_setting = grouped(dict.fromkeys((*results.uuts, *known)), lambda uut: results.settings.get(uut, Setting()))
+    return [uuts for uuts in by_setting.values() if any(uut in known for uut in uuts)]
+
+
 def shortened(texts: Sequence[str], key: str, kept: int = MOST_NAMED) -> Sequence[str]:
     """The texts; of too many the first ones, and the number of the others."""
     if len(texts) <= MOST_NAMED:
@@ -60,7 +69,12 @@ def shortened(texts: Sequence[str], key: str, kept: int = MOST_NAMED) -> Sequenc
 
 def repetitions_text(groups: Iterable[Group]) -> str:
     """`n = 3`, or `n = 2 … 3`; with the number of boots: `n = 9 on 3 boots`."""
-    intervals = [interval for group in groups if (interval := group.maximum_fps)]
+    return n_text(interval for group in groups if (interval := group.maximum_fps))
+
+
+def n_text(known: Iterable[Interval]) -> str:
+    """The repetitions and boots of some intervals, as repetitions_text()."""
+    intervals = list(known)
     text = f"n = {_range(interval.n for interval in intervals)}"
     boots = [interval.boots for interval in intervals if interval.boots]
     if 1 in boots:

@@ -6,7 +6,7 @@ baseline is the first UUT of the topology in each setting.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from netbench.model.campaign import CampaignResults
@@ -14,7 +14,6 @@ from netbench.model.limits import OVERLOAD_LOSS_RATIO
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.traffic import NAPI_POLICY
 from netbench.model.verdict import Verdict
-from netbench.model.virtualisation import Setting
 from netbench.report.caveats import caveats, no_result
 from netbench.report.cost_findings import neighbour_findings, packet_findings
 from netbench.report.finding import (
@@ -24,8 +23,10 @@ from netbench.report.finding import (
     other_packets,
     repetitions_text,
     shortened,
+    uuts_by_setting,
     uuts_without_packet,
 )
+from netbench.report.flow_findings import flow_findings
 from netbench.report.formats import (
     at_least,
     capitalised,
@@ -52,8 +53,11 @@ _WORTH_NAMING = 0.1  # share of all lost frames from which a second place is nam
 def findings(results: CampaignResults, groups: Sequence[Group] | None = None) -> tuple[Finding, ...]:
     """The findings, the most important first; a single one where nothing was measured.
 
-    `groups` are the groups of the results with their limits; they are computed if None.
+    `groups` are the groups of the results with their limits; they are computed if None. Campaigns with flows have
+    findings of their own.
     """
+    if results.has_flows:
+        return flow_findings(results)
     groups = with_limits(group_trials(results)) if groups is None else groups
     if not any(trial.verdict is Verdict.VALID for trial in results.wanted_trials) and not results.searches:
         return (Finding("Result", no_result(results), "verdicts"),)
@@ -87,7 +91,7 @@ def _throughput(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
             yield Finding("Throughput", sentence("findings.no_maximum"), "maximum")
         return
     group_of = {group.uut: group for group in best if conditions.include(group)}
-    settings, counted = _by_setting(results, group_of), counted_loads(groups)
+    settings, counted = uuts_by_setting(results, group_of), counted_loads(groups)
     parts = [_of_setting(uuts, group_of, counted, results, is_alone=len(settings) == 1) for uuts in settings]
     (lead, first), *others = parts
     details = [*([first] if first else []), *(f"{lead} {more}".strip() for lead, more in others)]
@@ -268,7 +272,7 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
     times = max(map(len, searched.values()))
     per_stream = f"each stream, {count(times, 'search', 'searches')} each" if times > 1 else "each stream"
     parts = []
-    for uuts in _by_setting(results, merged):
+    for uuts in uuts_by_setting(results, merged):
         base = merged.get(uuts[0])
         of_setting = [merged[uut] for uut in uuts if uut in merged]
         for search in sorted(of_setting, key=lambda search: search.lower_fps or 0.0, reverse=True):
@@ -324,12 +328,6 @@ def _contradictions(results: CampaignResults, groups: Sequence[Group]) -> Iterat
         text = "; ".join(contradiction.text for contradiction in contradictions[:MOST_NAMED])
         lead = sentence("findings.contradictions", contradictions=capitalised(text))
         yield Finding("Contradictions", lead, "maximum")
-
-
-def _by_setting(results: CampaignResults, known: Collection[str]) -> list[list[str]]:
-    """The UUTs of each setting that has a UUT in `known`, in topology order."""
-    by_setting = grouped(dict.fromkeys((*results.uuts, *known)), lambda uut: results.settings.get(uut, Setting()))
-    return [uuts for uuts in by_setting.values() if any(uut in known for uut in uuts)]
 
 
 def _names(results: CampaignResults, uuts: Iterable[str]) -> str:

@@ -35,6 +35,15 @@ def microseconds(nanoseconds: float | None) -> str:
     return UNKNOWN if nanoseconds is None else _tenths(nanoseconds / 1000)
 
 
+def three_digits(value: float | None) -> str:
+    """A number to three significant digits, with all digits of a whole part."""
+    if value is None:
+        return UNKNOWN
+    if value == 0 or abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:#.3g}" if abs(value) >= 0.001 else f"{value:.2e}"
+
+
 def percent(ratio: float | None) -> str:
     """A ratio in percent. Only zero reads as 0 %, and only one as 100 %."""
     if ratio is None:
@@ -122,7 +131,7 @@ def p_value(p: float | None) -> str:
 
 def mbps_interval(interval: Interval | None) -> str:
     """Mean ± half width in Mbit/s, or its limits in brackets; neither where the half width is unknown."""
-    return _mean_and(mbps(mean(interval)), mbps_spread(interval))
+    return mean_and(mbps(mean(interval)), mbps_spread(interval))
 
 
 def kfps_interval(interval: Interval | None) -> str:
@@ -132,7 +141,7 @@ def kfps_interval(interval: Interval | None) -> str:
 
 def percent_interval(interval: Interval | None) -> str:
     """Mean ± half width of a ratio, in percent and percentage points, or its limits in brackets."""
-    return _mean_and(percent(mean(interval)), percent_spread(interval))
+    return mean_and(percent(mean(interval)), percent_spread(interval))
 
 
 def mbps_spread(interval: Interval | None) -> str:
@@ -144,7 +153,7 @@ def mbps_spread(interval: Interval | None) -> str:
         return ""
     is_small = abs(interval.mean) < _TENTHS_FROM or interval.half_width < 0.05
     width = _tenths(interval.half_width) if is_small else f"{interval.half_width:,.1f}"
-    return _limits(interval, _tenths) or f"± {width}"
+    return limits_of(interval, _tenths) or f"± {width}"
 
 
 def percent_spread(interval: Interval | None) -> str:
@@ -156,14 +165,14 @@ def percent_spread(interval: Interval | None) -> str:
         return ""
     if not interval.mean:
         return f"< {percent_limit(interval.half_width)}"
-    return _limits(interval, _percentage, 1.0) or f"± {_percentage(interval.half_width)}"
+    return limits_of(interval, _percentage, 1.0) or f"± {_percentage(interval.half_width)}"
 
 
 def cpu_spread(interval: Interval | None) -> str:
     """± half width of a share of a CPU in percentage points, or limits where it goes below 0; empty where unknown."""
     if interval is None or interval.half_width is None:
         return ""
-    return _limits(interval, lambda share: f"{100 * share:,.1f}") or f"± {100 * interval.half_width:,.1f}"
+    return limits_of(interval, lambda share: f"{100 * share:,.1f}") or f"± {100 * interval.half_width:,.1f}"
 
 
 def index_spread(interval: Interval) -> str:
@@ -171,7 +180,7 @@ def index_spread(interval: Interval) -> str:
     repetitions are alike.
     """
     width = f"± {interval.half_width:.3f}" if interval.half_width else ""
-    return _limits(interval, lambda value: f"{value:.3f}", 1.0) or width
+    return limits_of(interval, lambda value: f"{value:.3f}", 1.0) or width
 
 
 def percent_limit(ratio: float) -> str:
@@ -269,11 +278,12 @@ def excluded(by_scenario: Mapping[str, Sequence[RatioOfMeans]]) -> str:
     return ", ".join((f"changes above {known} % are excluded", *texts))
 
 
-def _mean_and(mean: str, spread: str) -> str:
+def mean_and(mean: str, spread: str) -> str:
+    """A mean with its spread, limits in brackets."""
     return f"{mean} ({spread})" if "…" in spread else f"{mean} {spread}".strip()
 
 
-def _limits(interval: Interval, show: Callable[[float], str], most: float = inf) -> str:
+def limits_of(interval: Interval, show: Callable[[float], str], most: float = inf) -> str:
     """The limits of an interval that would go beyond 0 or `most`, cut there; empty where it does not."""
     low, high = interval.mean - (interval.half_width or 0.0), interval.mean + (interval.half_width or 0.0)
     return f"{show(max(0.0, low))} … {show(min(most, high))}" if low < 0 or high > most else ""

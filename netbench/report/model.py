@@ -17,6 +17,7 @@ from netbench.report.blocks import Cell, FigureMarkup
 from netbench.report.formats import count
 from netbench.report.styles import Style, styles
 from netbench.statistics.drift import Steadiness, steadiness_of
+from netbench.statistics.flow_figures import WorkloadGroup, workload_groups_of
 from netbench.statistics.groups import Group, group_trials, grouped
 from netbench.statistics.interference import Curve, RelativeMaximum, curves, relative_maxima
 from netbench.statistics.limits import with_limits
@@ -91,12 +92,16 @@ class View:
 
 @dataclass(frozen=True)
 class ReportModel:
-    """The results without calibration trials; their groups, with their limits, in order of UUTs; their styles."""
+    """The results without calibration trials; their groups, with their limits, in order of UUTs; their styles.
+
+    Either `groups`, of frames, or `workload_groups` are empty.
+    """
 
     results: CampaignResults
     groups: tuple[Group, ...]
     styles: Mapping[str, Style]
     calibration: tuple[TrialResult, ...] = ()
+    workload_groups: tuple[WorkloadGroup, ...] = ()
     counters: CounterTotals = field(default_factory=CounterTotals)
     blocks: dict[str, list[FigureMarkup]] = field(default_factory=dict, compare=False)  # charts, made once
     broken_figures: dict[str, str] = field(default_factory=dict, compare=False)  # errors of other packages, by figure
@@ -108,9 +113,13 @@ class ReportModel:
         calibration = tuple(trial for trial in results.trials if trial.spec.finds_maximum)
         shown = replace(results, trials=wanted, planned_trials=results.planned_trials - len(calibration))
         groups = with_limits(group_trials(shown))
-        uuts = uuts_in_order([*shown.uuts, *(group.uut for group in groups)], shown.facts)
+        flows = workload_groups_of(shown)
+        uuts = uuts_in_order(
+            [*shown.uuts, *(group.uut for group in groups), *(group.uut for group in flows)], shown.facts
+        )
         groups = tuple(sorted(groups, key=lambda group: uuts.index(group.uut)))
-        model = cls(shown, groups, styles(uuts, shown.settings), calibration, counters or CounterTotals())
+        flows = tuple(sorted(flows, key=lambda group: uuts.index(group.uut)))
+        model = cls(shown, groups, styles(uuts, shown.settings), calibration, flows, counters or CounterTotals())
         model.counters.guests |= uuts_with_guest(wanted)
         return model
 

@@ -23,7 +23,7 @@ from netbench.results.atomic import file_written_atomically
 from netbench.results.manifest import SELFTEST
 from netbench.statistics.lost_frames import CounterTotals
 
-# Sections that a campaign need not have, by their ids.
+# Sections that a campaign of frames need not have, by their ids.
 _OPTIONAL = ("isolation", "delay", "order", "steadiness", "cpu", "counters", "searches")
 
 
@@ -43,13 +43,15 @@ def _content(results: CampaignResults) -> PageContent:
     first, *others = findings(model.results, model.groups)
     sections, chart = campaign_sections(model), main_chart(model)
     anchors = {section.anchor for section in sections}
-    missing = ", ".join(sentence(f"optional.{anchor}") for anchor in _OPTIONAL if anchor not in anchors)
+    optional = () if results.has_flows else _OPTIONAL
+    missing = ", ".join(sentence(f"optional.{anchor}") for anchor in optional if anchor not in anchors)
     return PageContent(
         title=f"{results.topology} × {results.profile}",
         byline=_byline(results.manifest),
         headline=[first.lead],
         state=_state(model),
         chart=chart.html if chart else Markup(),
+        has_frame_rates=not results.has_flows,
         findings=[first, *others],
         status=_status(model),
         remarks=list(_remarks(model)),
@@ -100,7 +102,8 @@ def _state(model: ReportModel) -> str:
 def _remarks(model: ReportModel) -> Iterator[str]:
     """Short sentences about the tester and the trials, each with a link to its section."""
     results = model.results
-    measured = [uut for uut in results.uuts if uut in {group.uut for group in model.groups}]
+    with_results = {*(group.uut for group in model.groups), *(group.uut for group in model.workload_groups)}
+    measured = [uut for uut in results.uuts if uut in with_results]
     if len(measured) > 1 and len({model.styles[uut].setting for uut in measured}) == 1:
         yield sentence("status.baseline", uut=model.styles[measured[0]].label)
     record = SELFTEST.of(results.manifest)

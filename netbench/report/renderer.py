@@ -29,7 +29,7 @@ class PageContent:
     """The content of a page.
 
     `headline`: the verdict, a line each. `state`: the class of the status line (`suspicious`, `invalid`, or empty).
-    `chart`: the main chart of the first screen.
+    `chart`: the main chart of the first screen. `has_frame_rates`: readers can see rates in frames/s.
     """
 
     title: str
@@ -38,6 +38,7 @@ class PageContent:
     sections: Sequence[Section]
     state: str = ""
     chart: Markup = field(default_factory=Markup)
+    has_frame_rates: bool = True
     findings: Sequence[Finding] = ()
     status: str = ""
     remarks: Sequence[str] = ()

@@ -1,20 +1,25 @@
 """Parts that many sections of a page share: charts, tables and notes, by view or folded."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from netbench.report import figures
-from netbench.report.blocks import Block, Choice, FigureMarkup, Folded, Heading, Note, Option, Section, Table
+from netbench.report.blocks import Block, Choice, FigureMarkup, Folded, Heading, Note, Option, Section, Table, section
 from netbench.report.formats import count, sentence
 from netbench.report.model import PublishedPaper, ReportModel, View
 from netbench.report.tables import tables_of
 
 Sections = Iterator[Section]
+_OF_FLOWS = ("neighbour-load", "message-size", "percentiles", "bandwidth")
 _PLAIN_HEADERS = "Ether()/IP()/UDP()"  # the headers of plain frames
 
 
 def main_chart(model: ReportModel) -> FigureMarkup | None:
-    """The chart of the first screen: the highest loads of searches, the comparison of packets, or the throughput."""
-    names = ("searches",) if model.results.searches else (*_packet_figures(model), "maximum")
+    """The chart of the first screen.
+
+    It shows the highest loads of searches, the comparison of packets, or the throughput. Of flows it shows latencies,
+    against the load of neighbours if that varies, or bandwidths.
+    """
+    names = ("searches",) if model.results.searches else (*_packet_figures(model), "maximum", *_OF_FLOWS)
     return next((charts[0] for name in names if (charts := figures.blocks(name, model))), None)
 
 
@@ -70,6 +75,26 @@ def streams_without(note: str, refused: dict[str, int]) -> list[Block]:
         Note(sentence(f"notes.{note}", streams=f"{count(number, 'stream')} of trials", why=why))
         for why, number in refused.items()
     ]
+
+
+def plain_section(
+    anchor: str, content: Callable[[ReportModel], Iterable[Block]], *, is_open: bool = False
+) -> Callable[[ReportModel], Sections]:
+    """A section of these blocks; none without any."""
+
+    def part(model: ReportModel) -> Sections:
+        if blocks := list(content(model)):
+            yield section(anchor, blocks, is_open=is_open)
+
+    return part
+
+
+def sections_of_other_packages(model: ReportModel) -> Sections:
+    """The sections of the figures of other packages, and of those that are broken."""
+    for figure, charts in figures.extra(model):
+        yield Section(figure.name, figure.title, figure.title, "", charts)
+    for name, error in model.broken_figures.items():
+        yield Section(name, name, name, "", [Note(sentence("notes.broken_figure", error=error))])
 
 
 def paper_findings(model: ReportModel, figure: int) -> list[Block]:

@@ -1,11 +1,12 @@
 """The sections of a campaign's page: for each its tables, figures and notes, in the order of the page."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from netbench.model.verdict import WarningKind
 from netbench.report import figures
 from netbench.report.blocks import Block, Bullets, Choice, Folded, Heading, Note, Option, Section, section, under_titles
 from netbench.report.figures.loss_by_place import lossy_outcomes
+from netbench.report.flow_sections import FLOW_SECTIONS
 from netbench.report.formats import count, sentence
 from netbench.report.model import ReportModel, View, schlosser2011
 from netbench.report.neighbour_sections import (
@@ -21,6 +22,8 @@ from netbench.report.section_parts import (
     notes_of,
     paper_findings,
     paper_reference,
+    plain_section,
+    sections_of_other_packages,
     streams_without,
     tables_by_view,
     titled,
@@ -48,12 +51,15 @@ def campaign_sections(model: ReportModel) -> list[Section]:
         *((_searches,) if searched else ()),
         _rfc2544,
         *(_MEASURED if model.groups else ()),
+        *(FLOW_SECTIONS if model.workload_groups else ()),
         *(() if searched else (_searches,)),
-        _plain("platforms", _platforms),
+        plain_section("platforms", _platforms),
         verdicts_section,
-        _plain("warnings", lambda model: [warning_bullets(warnings)] if (warnings := warnings_of(model)) else []),
+        plain_section(
+            "warnings", lambda model: [warning_bullets(warnings)] if (warnings := warnings_of(model)) else []
+        ),
         tester_section,
-        _plain("uuts", lambda model: tables_of("facts", model)),
+        plain_section("uuts", lambda model: tables_of("facts", model)),
         environment_section,
     ]
     return [section for part in parts for section in part(model)]
@@ -163,18 +169,6 @@ def _stability(model: ReportModel) -> Sections:
         yield section("steadiness", blocks, lead=None if tables else "")
 
 
-def _plain(
-    anchor: str, content: Callable[[ReportModel], Iterable[Block]], *, is_open: bool = False
-) -> Callable[[ReportModel], Sections]:
-    """A section of these blocks; none without any."""
-
-    def part(model: ReportModel) -> Sections:
-        if blocks := list(content(model)):
-            yield section(anchor, blocks, is_open=is_open)
-
-    return part
-
-
 def _captioned(name: str, model: ReportModel, noun: str) -> list[Block]:
     """Folded tables, each under its caption."""
     return [table.folded(noun, f"{table.caption} – ") for table in tables_of(name, model)]
@@ -202,44 +196,41 @@ def _platforms(model: ReportModel) -> list[Block]:
     return [*(notes_of("different_cpus") if tables and apart else []), *tables]
 
 
-def _of_other_packages(model: ReportModel) -> Sections:
-    for figure, charts in figures.extra(model):
-        yield Section(figure.name, figure.title, figure.title, "", charts)
-    for name, error in model.broken_figures.items():
-        yield Section(name, name, name, "", [Note(sentence("notes.broken_figure", error=error))])
-
-
 # In the order of the page.
 _MEASURED = (
     _throughput,
     _maximum,
-    _plain("loss", lambda model: by_view(model, lambda view: figure_charts("loss", model, view.name)), is_open=True),
-    _plain("packet-cost", lambda model: _with_table("packet-cost", "packet-costs", model), is_open=True),
-    _plain("flows", lambda model: _with_table("flows", "flow-scaling", model), is_open=True),
+    plain_section(
+        "loss", lambda model: by_view(model, lambda view: figure_charts("loss", model, view.name)), is_open=True
+    ),
+    plain_section("packet-cost", lambda model: _with_table("packet-cost", "packet-costs", model), is_open=True),
+    plain_section("flows", lambda model: _with_table("flows", "flow-scaling", model), is_open=True),
     isolation_section,
-    _plain("curves", lambda model: [*figure_charts("curve", model), *figure_charts("curve-of-loss", model)]),
+    plain_section("curves", lambda model: [*figure_charts("curve", model), *figure_charts("curve-of-loss", model)]),
     second_guest_forwards_section,
     second_guest_computes_section,
-    _plain("second-guest-itself", second_guest_itself),
-    _plain("fairness", lambda model: _captioned("fairness", model, "measurement")),
+    plain_section("second-guest-itself", second_guest_itself),
+    plain_section("fairness", lambda model: _captioned("fairness", model, "measurement")),
     _places,
-    _plain(
+    plain_section(
         "flow-groups", lambda model: [*tables_of("flow-fairness", model), *_captioned("flow-groups", model, "group")]
     ),
-    _plain("changed-fields", lambda model: tables_of("changed-fields", model)),
+    plain_section("changed-fields", lambda model: tables_of("changed-fields", model)),
     _delay,
     _software_delay,
-    _plain(
+    plain_section(
         "order",
         lambda model: [*streams_without("no_order", order_refusals(judged(model))), *tables_of("order", model)],
     ),
-    _plain("results", _results),
+    plain_section("results", _results),
     _stability,
-    _plain("directions", lambda model: tables_by_view("directions", model, "direction")),
-    _plain("mixes", _mixes),
-    _plain("cpu", lambda model: [*tables_of("cpu-scenarios", model), *tables_by_view("cpu", model, "measurement")]),
-    _plain("counters", lambda model: _captioned("counters", model, "counter")),
-    _of_other_packages,
+    plain_section("directions", lambda model: tables_by_view("directions", model, "direction")),
+    plain_section("mixes", _mixes),
+    plain_section(
+        "cpu", lambda model: [*tables_of("cpu-scenarios", model), *tables_by_view("cpu", model, "measurement")]
+    ),
+    plain_section("counters", lambda model: _captioned("counters", model, "counter")),
+    sections_of_other_packages,
 )
 
 

@@ -19,6 +19,7 @@ from netbench.report.stability import steadiness_warnings
 from netbench.results.atomic import write_atomically
 from netbench.statistics.compared_cells import ComparedCell, Searched
 from netbench.statistics.drift import steadiness_of
+from netbench.statistics.flow_figures import WorkloadGroup, workload_groups_of
 from netbench.statistics.groups import Group, best_groups, group_trials
 from netbench.statistics.intervals import Interval
 from netbench.statistics.limits import with_limits
@@ -64,6 +65,7 @@ def campaign_summary(results: CampaignResults) -> dict[str, Any]:
         "noise_floor_percent": None if floor is None else 100 * floor.half_width,
         "maxima": [_maximum(group) for group in best_groups(groups)],
         "loads": [_load(group) for group in groups],
+        "flows": [_flows(group) for group in workload_groups_of(results)],
         "searches": [_search(search) for search in (*results.maxima_searches, *results.searches)],
     }
 
@@ -125,6 +127,25 @@ def _load(group: Group) -> dict[str, object]:
         **mean_and_width("throughput_fps", group.throughput_fps),
         "throughput_mbps": mean(group.throughput_mbps),
         "loss_ratio": mean(group.loss_ratio),
+        "valid": len(group.valid),
+        "suspicious": len(group.suspicious),
+        "invalid": len(group.invalid),
+    }
+
+
+def _flows(group: WorkloadGroup) -> dict[str, object]:
+    """A cell of flows with its known figures, in the units of their names."""
+    figures: dict[str, float | None] = {}
+    for name, interval in group.figures.items():
+        figures |= mean_and_width(name, interval)
+    return {
+        "uut": group.uut,
+        "scenario": group.scenario,
+        "sources": group.sources,
+        "workload": group.workload.name,
+        "tool": group.tool or None,
+        "load": str(group.load),
+        "figures": figures,
         "valid": len(group.valid),
         "suspicious": len(group.suspicious),
         "invalid": len(group.invalid),

@@ -9,9 +9,11 @@ from netbench.model.packet_counts import PacketCounts
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.trial import TrialResult
 from netbench.results.export_columns import ExportColumn, Row, Source
+from netbench.results.flow_columns import flow_cell
 from netbench.results.group_columns import GROUP_COLUMNS
 from netbench.results.stream_columns import STREAM_COLUMNS, StreamOfTrial
 from netbench.statistics.compared_cells import ALL_CELLS, CellSelection
+from netbench.statistics.flow_figures import workload_groups_of
 from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import with_limits
 from netbench.statistics.outliers import outlier_marks
@@ -40,15 +42,14 @@ def stream_rows(
     outliers, by_number = outlier_marks(trials), {boot.number: boot for boot in boots}
     for trial in trials:
         spec = trial.spec
-        if not selection.includes(spec.uut, spec.scenario, spec.frame_size):
+        if not selection.includes(spec.uut, spec.scenario, spec.kind_of_traffic):
             continue
-        sources = len(spec.streams), spec.frame_size
-        of_victim = {
-            "boot": by_number.get(trial.boot),
-            "outlier": outliers.get(spec.key),
+        of_victim: dict[str, Any] = {"boot": by_number.get(trial.boot)}
+        if not spec.serves:
+            sources = len(spec.streams), spec.frame_size
             # Measured through its UUT, or else without a UUT.
-            "ceiling": by_cell.get((spec.uut, *sources), by_cell.get(("", *sources))),
-        }
+            ceiling = by_cell.get((spec.uut, *sources), by_cell.get(("", *sources)))
+            of_victim |= {"outlier": outliers.get(spec.key), "ceiling": ceiling}
         of_all = {"facts": facts.get(spec.uut, {}), "warm_ups": warm_ups_on[trial.boot]}
         yield from _rows(trial, of_victim, of_all, details=details)
 
@@ -60,7 +61,7 @@ def warm_up_rows(
     by_number = {boot.number: boot for boot in results.boots}
     for warm_up in results.warm_ups:
         trial, number = warm_up.result, warm_up.number
-        if not selection.includes(trial.spec.uut, trial.spec.scenario, trial.spec.frame_size):
+        if not selection.includes(trial.spec.uut, trial.spec.scenario, trial.spec.kind_of_traffic):
             continue
         of_all = {"facts": results.facts.get(trial.spec.uut, {}), "warm_ups": number - 1, "warm_up": number}
         yield from _rows(trial, {"boot": by_number.get(trial.boot)}, of_all, details=details)
@@ -69,11 +70,15 @@ def warm_up_rows(
 def group_rows(results: CampaignResults, *, selection: CellSelection = ALL_CELLS) -> Iterator[Row]:
     """Yield one row of `GROUP_COLUMNS` per selected group of repetitions: means over valid trials, streams added up.
 
-    `_ci95` is the half width of the 95 % interval; None for a single valid trial.
+    `_ci95` is the half width of the 95 % interval; None for a single valid trial. Percentiles of flows are those of all
+    times of the valid trials together.
     """
-    groups = with_limits(group_trials(results))
-    chosen = (group for group in groups if selection.includes(group.uut, group.scenario, group.frame_size))
-    return (_row(GROUP_COLUMNS, group) for group in chosen)
+    for group in with_limits(group_trials(results)):
+        if selection.includes(group.uut, group.scenario, group.frame_size):
+            yield _row(GROUP_COLUMNS, group)
+    for flows in workload_groups_of(results):
+        if selection.includes(flows.uut, flows.scenario, flows.workload):
+            yield {column.name: flow_cell(column.name, flows) for column in GROUP_COLUMNS}
 
 
 def _rows(
@@ -87,11 +92,16 @@ def _rows(
 
 def _streams(trial: TrialResult, of_victim: Mapping[str, Any], of_all: Mapping[str, Any]) -> Iterator[StreamOfTrial]:
     counted = {counts.stream: counts for counts in trial.streams}
+    flows = {flow.stream: flow for flow in trial.victim.flows}
     for name in trial.spec.streams:
-        yield StreamOfTrial(trial, trial.spec.victim, trial.victim, name, counted.get(name), **of_victim, **of_all)
+        measured = {"counts": counted.get(name), "flow": flows.get(name), **of_victim}
+        yield StreamOfTrial(trial, trial.spec.victim, trial.victim, name, **measured, **of_all)
     for guest in trial.neighbours:
+        task = trial.spec.task(guest.name)
         for counts in guest.streams:
-            yield StreamOfTrial(trial, trial.spec.task(guest.name), guest, counts.stream, counts, **of_all)
+            yield StreamOfTrial(trial, task, guest, counts.stream, counts, **of_all)
+        for flow in guest.flows:
+            yield StreamOfTrial(trial, task, guest, flow.stream, None, **{"flow": flow, **of_all})
 
 
 def _changed_fields(counts: PacketCounts | None) -> Details:

@@ -15,6 +15,7 @@ from netbench.results.export_columns import (
     value_at,
     yes_no_column,
 )
+from netbench.results.flow_columns import FLOW_GROUP_COLUMNS
 from netbench.statistics.groups import Group
 from netbench.statistics.outliers import FEWEST_TO_MARK, outliers_of
 from netbench.statistics.totals import LOAD
@@ -98,4 +99,6 @@ GROUP_COLUMNS: tuple[ExportColumn[Group], ...] = (
     mix_columns("neighbour_", "neighbours_frame_size")[0],
     column_at("packet", str, "frame_size.packet"),
     column_at("flows", int, "packet.flows"),
+    # Empty for groups of frames; flow_cell() reads those of flows.
+    *(ExportColumn(column.name, column.type, lambda _: None) for column in FLOW_GROUP_COLUMNS),
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from netbench.model.campaign import Boot
 from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
+from netbench.model.flow_result import FlowResult
 from netbench.model.frame_size import FrameSize
 from netbench.model.packet_counts import PacketCounts
 from netbench.model.scenario import VICTIM
@@ -24,6 +25,7 @@ from netbench.results.export_columns import (
     value_at,
     yes_no_column,
 )
+from netbench.results.flow_columns import FLOW_COLUMNS
 from netbench.statistics.totals import LOAD, Mbps, cpu_of_victim, observed_s
 
 _ROLES: tuple[Role, ...] = ("source", "ingress", "uut", "sink")
@@ -33,7 +35,8 @@ _ROLES: tuple[Role, ...] = ("source", "ingress", "uut", "sink")
 class StreamOfTrial:
     """The source of one row: a stream of a trial, and the guest that it runs through.
 
-    `counts` is None for a planned stream of a trial that failed before it was counted.
+    `counts` is None for a planned stream of a trial that failed before it was counted, and for a stream of flows, which
+    has a `flow`.
     """
 
     trial: TrialResult
@@ -41,6 +44,7 @@ class StreamOfTrial:
     measured: GuestResult
     stream: str
     counts: StreamCounts | None
+    flow: FlowResult | None = None
     boot: Boot | None = None
     facts: Mapping[str, str] = field(default_factory=dict)  # reported by the UUT and its neighbours
     outlier: bool | None = None  # None: unknown
@@ -57,6 +61,11 @@ class StreamOfTrial:
     def frame_size(self) -> FrameSize | None:
         """The size of the frames of this stream."""
         return self.guest.traffic.size if self.guest.traffic else None
+
+    @property
+    def trial_frame_size(self) -> FrameSize | None:
+        """The size of the victim's frames; None if it serves flows."""
+        return None if self.trial.spec.serves else self.trial.spec.frame_size
 
     @property
     def packet_name(self) -> str | None:
@@ -251,7 +260,7 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
     _cpu("guest"),
     _cpu("host"),
     ExportColumn("guest", str, lambda row: "" if row.of_victim else row.guest.name),
-    ExportColumn("trial_frame_size", int, lambda row: one_size(row.trial.spec.frame_size)),
+    ExportColumn("trial_frame_size", int, lambda row: one_size(row.trial_frame_size)),
     ExportColumn("activity", str, _activity),
     ExportColumn("lifetime", int, lambda row: row.trial.boot or None),
     column_at("cpu_machine_s", float, "trial.machine_cpu_s"),
@@ -289,7 +298,7 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
     column_at("reverse_of", str, "counts.reverse_of"),
     *MIX_COLUMNS,
     *map(_by_size, ("sent_frames", "received_frames", "lost_frames", "window_frames")),
-    mix_columns("trial_", "trial.spec.frame_size")[0],
+    mix_columns("trial_", "trial_frame_size")[0],
     ExportColumn("start_skew_us", float, lambda row: _start_skew_us(row)[0]),
     ExportColumn("start_skew_bound_us", float, lambda row: _start_skew_us(row)[1]),
     column_at("software_delay_by", str, "counts.received.software_delay.measured_by"),
@@ -312,5 +321,6 @@ STREAM_COLUMNS: tuple[ExportColumn[StreamOfTrial], ...] = (
     column_at("flows", int, "flows"),
     *columns_at(int, "packet_counts", changed_frames="changed_frames", reordered_in_flows_frames="reordered_in_flows"),
     *columns_at(int, "packet_counts", "lossy_flows"),
-    column_at("trial_packet", str, "trial.spec.frame_size.packet"),
+    column_at("trial_packet", str, "trial_frame_size.packet"),
+    *FLOW_COLUMNS,
 )

@@ -33,8 +33,12 @@ _MOST_PLACES, _MOST_FIELDS = 9, 192
 _FLOW_WORD_BYTES, _CHECKSUM_BYTES, _TAG_BYTES = 4, 2, 4
 
 _FIELD = np.dtype([("word", "u4"), ("is_last", "u4"), ("masks", "u8", _FIELD_WORDS)])
+_MAC_BYTES, _MOST_MACS = 6, 64
+_MAC = np.dtype([("words", "u8", 2), ("masks", "u8", 2)])
 _HEADERS = np.dtype(
     [
+        ("macs", "u8"),
+        ("others", _MAC, _MOST_MACS),
         ("masks", "u8", HEADER_WORDS),
         *((name, "u4") for name in ("words", "loaded", "places")),
         ("place", "u4", _MOST_PLACES),
@@ -185,6 +189,10 @@ def header_settings(headers: ExpectedHeaders, layout: FlowLayout, captured_bytes
         settings["sum_at"][number], settings["sum_mask"][number] = at, compared[checksum].view(np.uint16)[0]
         settings["sum_is_udp"][number] = is_udp
         in_all_flows[checksum] = 0
+    others = [*((mac, _MAC_BYTES) for mac in headers.not_from), *((mac, 0) for mac in headers.not_to)]
+    settings["macs"] = len(others)
+    for number, (mac, at) in enumerate(others):
+        settings["others"][number] = _mac_address(mac, at)
     settings["masks"] = in_all_flows.view(np.uint64)
     settings["words"] = -(-template.payload_at // _WORD_BYTES)
     settings["loaded"] = min(max(loaded, captured_bytes), _MOST_BYTES - _TAG_BYTES)
@@ -210,11 +218,26 @@ def _check(headers: ExpectedHeaders, places: tuple[int, ...], loaded: int) -> No
             f"pktgen's header may begin at {len(places)} bytes of a frame, where the sink bpf looks at most at "
             f"{_MOST_PLACES}; expect fewer kinds of headers"
         )
+    if (macs := len(headers.not_from) + len(headers.not_to)) > _MOST_MACS:
+        raise UsageError(
+            f"other streams have {macs} MAC addresses, of which the sink bpf recognises at most {_MOST_MACS}; measure "
+            "fewer streams at once, or use `sink: tcpdump`"
+        )
     if len(headers.compared) > _MOST_FIELDS:
         raise UsageError(
             f"a frame has {len(headers.compared)} header fields, where the sink bpf compares at most {_MOST_FIELDS}; "
             "describe fewer headers, or use `sink: tcpdump`"
         )
+
+
+def _mac_address(mac: str, at: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the words and masks of a `struct mac_address` for an address at this byte of a frame."""
+    address = bytes.fromhex(mac.replace(":", ""))
+    ends = at, 2 * _WORD_BYTES - at - len(address)
+    words, masks = (
+        np.frombuffer(bytes(ends[0]) + part + bytes(ends[1]), np.uint64) for part in (address, b"\xff" * len(address))
+    )
+    return words, masks
 
 
 def _masks(place: FieldPlace, compared: NDArray[np.uint8]) -> NDArray[np.uint64]:

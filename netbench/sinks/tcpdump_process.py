@@ -109,10 +109,9 @@ def _described_frames(incoming: Incoming, headers: ExpectedHeaders) -> str:
     if int.from_bytes(first_frame[12:14]) in VLAN_TAGS:
         places.add(template.payload_at - _TAG_BYTES)
     magic = " or ".join(f"ether[{at}:4] = {PKTGEN_MAGIC:#x}" for at in sorted(places) if at > 0)
-    if not incoming.path.has_reverse:
-        return f"({magic})"
-    # Frames that a source of this NIC sends through the kernel's taps are not those that arrive.
-    return f"(({magic}) and not ether src {incoming.path.sink.mac or 'MAC'})"
+    # A source of this NIC may send some of them, which the kernel shows to its taps.
+    others = [f"ether src {mac}" for mac in headers.not_from] + [f"ether dst {mac}" for mac in headers.not_to]
+    return f"(({magic}) and not ({' or '.join(others)}))" if others else f"({magic})"
 
 
 def capture_file(incoming: Incoming) -> Path:

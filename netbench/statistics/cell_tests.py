@@ -16,7 +16,7 @@ from netbench.statistics.change_interval import (
 )
 from netbench.statistics.compared_cells import Difference, Tested, is_on_one_boot
 from netbench.statistics.groups import Group, grouped
-from netbench.statistics.intervals import DifferenceOfMeans, RatioOfMeans, deviation_of, known_interval
+from netbench.statistics.intervals import DifferenceOfMeans, Interval, RatioOfMeans, deviation_of, known_interval
 from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, paired_p, permutation_ps, smallest_p, welch_p
 from netbench.statistics.totals import LOSS_RATIO, THROUGHPUT_FPS
 
@@ -29,31 +29,87 @@ NOT_YET_TESTED = Tested(Test.NONE, None)
 TESTS = (Test.PERMUTATION, Test.WELCH, Test.PAIRED)  # those of which p values are corrected for each other
 
 
-class CellSamples:
+class UnitSamples:
+    """The values of the units of replication on both sides of a difference, the base first.
+
+    `ratios` are new ÷ base of each repetition, if both sides were measured in turn. Differences of a `family` scatter
+    alike. `scales` are the means by which deviations become relative. Without `is_testable` there is no p.
+    """
+
+    def __init__(
+        self,
+        difference: object,
+        family: tuple[object, ...],
+        values: Sequence[Sequence[float]],
+        intervals: Sequence[Interval | None],
+        scales: Sequence[float],
+        *,
+        ratios: tuple[float, ...] | None = None,
+        is_testable: bool = True,
+    ) -> None:
+        self.difference: object = difference
+        self.family, self.ratios, self.testable = family, ratios, is_testable
+        self.values = tuple(map(tuple, values))
+        self.intervals, self.scales = tuple(intervals), tuple(scales)
+        self.sizes = tuple(map(len, self.values))
+
+    @property
+    def alike(self) -> bool:
+        """Whether all repetitions of both sides are equal, so that chance cannot cause a difference."""
+        return len({value for values in self.values for value in values}) == 1
+
+    @property
+    def relative_variance(self) -> float | None:
+        """The mean of the relative variances of both sides; None if either is unknown."""
+        if min(self.sizes) < 2 or 0 in self.scales:
+            return None
+        pairs = zip(self.values, self.scales, strict=True)
+        return sum(deviation_of(values, fmean(values)) ** 2 / scale**2 for values, scale in pairs) / 2
+
+    def test(self, tests: int) -> Test:
+        """Return the kind of test for its p, given the number of tests."""
+        if self.ratios is not None:
+            return Test.PAIRED
+        return Test.PERMUTATION if smallest_p(*self.sizes) * tests <= ALPHA else Test.WELCH
+
+    def t_test(self, usual: float) -> float | None:
+        """Return the p of the t test; `usual` is the relative variance of the cells of the same family."""
+        if self.ratios is not None:
+            return paired_p([ratio - 1 for ratio in self.ratios])
+        (base, new), (n_base, n_new) = self.intervals, self.sizes
+        if base is None or new is None:
+            return None
+        first, second = (scale * sqrt(usual / n) for scale, n in zip(self.scales, (n_base, n_new), strict=True))
+        return welch_p(base, new, (first, second))
+
+
+class CellSamples(UnitSamples):
     """The units of replication of a cell on both sides: their throughputs, or their loss ratios.
 
     `comparison` is the index of its comparison.
     """
 
+    difference: Difference
+
     def __init__(self, comparison: int, difference: Difference, *, of_loss: bool, in_turn: bool = False) -> None:
         read = LOSS_RATIO if of_loss else THROUGHPUT_FPS
         self.comparison = comparison
-        self.difference = difference
-        self.groups = difference.samples or (difference.base, difference.new)
-        # Cells of a family scatter alike. A UUT that keeps up forwards its offered load without any scatter.
-        limited = any(map(_falls_short, self.groups))
-        self.family = (comparison, difference.place.uut, difference.place.scenario, limited)
-        self.testable = of_loss or difference.throughput.change is not None
-        self.ratios = _ratios(*self.groups) if in_turn else None
-        self.values = tuple(units_of(group, read) for group in self.groups)
-        self.intervals = tuple(
-            read.over(group.valid) if len(values) == len(group.valid) else known_interval(values)
-            for values, group in zip(self.values, self.groups, strict=True)
+        self.groups = groups = difference.samples or (difference.base, difference.new)
+        values = tuple(units_of(group, read) for group in groups)
+        intervals = tuple(
+            read.over(group.valid) if len(units) == len(group.valid) else known_interval(units)
+            for units, group in zip(values, groups, strict=True)
         )
-        self.scales = (
-            (1.0, 1.0) if of_loss else tuple(interval.mean if interval else 0.0 for interval in self.intervals)
+        super().__init__(
+            difference,
+            # A UUT that keeps up forwards its offered load without any scatter.
+            (comparison, difference.place.uut, difference.place.scenario, any(map(_falls_short, groups))),
+            values,
+            intervals,
+            (1.0, 1.0) if of_loss else tuple(interval.mean if interval else 0.0 for interval in intervals),
+            ratios=_ratios(*groups) if in_turn else None,
+            is_testable=of_loss or difference.throughput.change is not None,
         )
-        self.sizes = tuple(map(len, self.values))
 
     def with_interval(self, usual: float, floors: tuple[float | None, float | None] | None, tests: int) -> Difference:
         """Return the difference with the interval of its change; `usual` is the relative deviation of its family.
@@ -130,37 +186,8 @@ class CellSamples:
         of_run = 0.0 if run is None else max(RUN_PART * of_unit, run * mean)
         return SideMean(mean, len(values), of_unit, of_run, least)
 
-    @property
-    def alike(self) -> bool:
-        """Whether all repetitions of both sides are equal, so that chance cannot cause a difference."""
-        return len({value for values in self.values for value in values}) == 1
 
-    @property
-    def relative_variance(self) -> float | None:
-        """The mean of the relative variances of both sides; None if either is unknown."""
-        if min(self.sizes) < 2 or 0 in self.scales:
-            return None
-        pairs = zip(self.values, self.scales, strict=True)
-        return sum(deviation_of(values, fmean(values)) ** 2 / scale**2 for values, scale in pairs) / 2
-
-    def test(self, tests: int) -> Test:
-        """Return the kind of test for its p, given the number of tests."""
-        if self.ratios is not None:
-            return Test.PAIRED
-        return Test.PERMUTATION if smallest_p(*self.sizes) * tests <= ALPHA else Test.WELCH
-
-    def t_test(self, usual: float) -> float | None:
-        """Return the p of the t test; `usual` is the relative variance of the cells of the same family."""
-        if self.ratios is not None:
-            return paired_p([ratio - 1 for ratio in self.ratios])
-        (base, new), (n_base, n_new) = self.intervals, self.sizes
-        if base is None or new is None:
-            return None
-        first, second = (scale * sqrt(usual / n) for scale, n in zip(self.scales, (n_base, n_new), strict=True))
-        return welch_p(base, new, (first, second))
-
-
-def tested_differences(pairs: Sequence[CellSamples]) -> dict[int, Tested]:
+def tested_differences(pairs: Sequence[UnitSamples]) -> dict[int, Tested]:
     """Return the p of each pair by its difference, from the permutation test if that can be significant.
 
     The kind of test depends only on the numbers of repetitions and of cells, not on the measured values. Cells whose
@@ -213,7 +240,7 @@ def _falls_short(group: Group) -> bool:
     return forwarded is not None and forwarded.mean < _STEADY_PART * most
 
 
-def usual_variances(pairs: Sequence[CellSamples]) -> dict[tuple[int, str, str, bool], float]:
+def usual_variances(pairs: Sequence[UnitSamples]) -> dict[tuple[object, ...], float]:
     """Return the median of the relative variances of the cells of each family.
 
     Two or three repetitions may be alike by chance. On their own they would make any difference significant.

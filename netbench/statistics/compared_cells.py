@@ -17,7 +17,9 @@ from netbench.model.search import SearchResult
 from netbench.model.units import Load
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.model.virtualisation import Setting
+from netbench.model.workload import Workload
 from netbench.statistics.change_interval import SideMean
+from netbench.statistics.flow_figures import FIGURES_BY_NAME, WorkloadGroup
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.intervals import DifferenceOfMeans, RatioOfMeans
 from netbench.statistics.significance import CorrectedResult, Test
@@ -71,16 +73,44 @@ class Searched:
 
 
 @dataclass(frozen=True, slots=True)
+class FlowCell:
+    """The key of a figure of a cell, by its name in exports; without a `figure` it is the whole cell."""
+
+    uut: str
+    scenario: str
+    sources: int
+    workload: str
+    load: Load
+    figure: str = ""
+
+    @classmethod
+    def of(cls, group: WorkloadGroup, figure: str = "") -> "FlowCell":
+        """Return the key of a group, or of one of its figures."""
+        return cls(group.uut, group.scenario, group.sources, group.workload.name, group.load, figure)
+
+    def __str__(self) -> str:
+        clients = f", {self.sources} clients" if self.sources > 1 else ""
+        figure = f", {FIGURES_BY_NAME[self.figure].title}" if self.figure else ""
+        return f"{self.uut}, {self.scenario}, {self.workload} at {self.load}{clients}{figure}"
+
+
+AnyCell = ComparedCell | Searched | FlowCell
+
+
+@dataclass(frozen=True, slots=True)
 class CellSelection:
-    """Which cells are compared, by names or patterns with *; empty ones select all."""
+    """Which cells are compared, by names or patterns with *; empty ones select all.
+
+    `sizes` are frame sizes, or workloads and tools.
+    """
 
     uuts: tuple[str, ...] = ()
     scenarios: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
 
-    def includes(self, uut: str, scenario: str, frame_size: FrameSize) -> bool:
+    def includes(self, uut: str, scenario: str, traffic: FrameSize | Workload) -> bool:
         """Return whether a measurement is selected."""
-        named = (self.uuts, (uut,)), (self.scenarios, (scenario,)), (self.sizes, frame_size.names)
+        named = (self.uuts, (uut,)), (self.scenarios, (scenario,)), (self.sizes, traffic.names)
         return all(
             not patterns or any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
             for patterns, names in named
@@ -98,10 +128,11 @@ def reject_unknown(
         return  # no trials need to be read for all cells
     measured: set[tuple[tuple[str, ...], ...]] = set()  # the names by which each measurement is selected
     for results in campaigns:
+        of_searches: list[tuple[str, str, FrameSize | Workload]]
         of_searches = [(search.uut, search.scenario, search.frame_size) for search in results.searches]
         specs = (trial.spec for trial in (() if results.searches else results.trials))
-        cells = of_searches or [(spec.uut, spec.scenario, spec.frame_size) for spec in specs]
-        measured |= {((uut,), (scenario,), size.names) for uut, scenario, size in cells}
+        cells = of_searches or [(spec.uut, spec.scenario, spec.kind_of_traffic) for spec in specs]
+        measured |= {((uut,), (scenario,), traffic.names) for uut, scenario, traffic in cells}
     options = {uut_option: selection.uuts, "--scenario": selection.scenarios, "--size": selection.sizes}
     for place, (option, patterns) in enumerate(options.items()):
         known = list(dict.fromkeys(name for names in sorted(measured) for name in names[place]))
@@ -229,7 +260,7 @@ class Absence(Enum):
 class LeftOut:
     """A cell, or a goal of a search, that is not compared, with the reason as text and as a kind."""
 
-    place: ComparedCell | Searched
+    place: AnyCell
     why: str
     kind: Absence = Absence.OTHER_LOAD
 

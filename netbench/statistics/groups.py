@@ -265,13 +265,13 @@ class Group(Repetitions):
 def group_trials(results: CampaignResults) -> tuple[Group, ...]:
     """Return the groups of a campaign, in one pass over its trials; their counters are not kept.
 
-    Excluded are trials without a steady load, which belong to a test of RFC 2544, and those that only search for a
-    maximum: their loads are not loads of the profile.
+    Excluded are trials without a steady load, which belong to a test of RFC 2544, those that only search for a
+    maximum, because their loads are not loads of the profile, and trials with flows (see flow_figures.py).
 
     UUTs are in the order of the topology, scenarios in that of the profile; then sources, sizes and loads rise. Of one
     size, packets are in the order of the profile.
     """
-    steady = (trial for trial in results.wanted_trials if not trial.spec.benchmark)
+    steady = (trial for trial in results.wanted_trials if not (trial.spec.benchmark or trial.spec.serves))
     groups = gathered(TrialTotals.of(trial.without_counters) for trial in steady)
     if results.noise_floor is not None:
         floor, run_to_run = results.noise_floor.half_width, results.noise_floor.run_to_run

@@ -94,14 +94,15 @@ def outliers_of(group: Group) -> Outliers | None:
 def outlier_marks(trials: Iterable[TrialResult]) -> dict[str, bool]:
     """Return whether each trial that could be marked is marked, by its key; makes a single pass, and keeps no trial.
 
-    Left out are trials that are not valid, belong to a benchmark (RFC 2544), or have no throughput, and cells with
-    fewer than FEWEST_TO_MARK such trials.
+    Left out are trials that are not valid, belong to a benchmark (RFC 2544), or have no throughput, trials with flows,
+    and cells with fewer than FEWEST_TO_MARK such trials.
     """
     known = [
         (key_of_cell(trial.spec), trial.spec.key, fps)
         for trial in trials
         if trial.verdict is Verdict.VALID
         and not trial.spec.benchmark
+        and not trial.spec.serves
         and (fps := TrialTotals.of(trial).throughput_fps) is not None
     ]
     marks: dict[str, bool] = {}

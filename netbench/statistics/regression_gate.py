@@ -11,13 +11,16 @@ from netbench.statistics.change_interval import detectable_change, units_needed
 from netbench.statistics.compared_cells import (
     LEAST_CHANGE,
     Absence,
+    AnyCell,
     ComparedCell,
     Comparison,
     Difference,
+    FlowCell,
     LeftOut,
     Searched,
     place_of,
 )
+from netbench.statistics.flow_comparison import FlowDifference
 from netbench.statistics.intervals import Unknown
 from netbench.statistics.search_comparison import SearchComparison, SearchDifference
 from netbench.statistics.significance import FEWEST
@@ -34,17 +37,17 @@ class GateResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """The result of a cell or of a searched limit, and the reason as text.
+    """The result of a cell, of a searched limit or of a figure of flows, and the reason as text.
 
     `difference` is the judged difference; None for a cell that is not compared. For an inconclusive cell, `detectable`
     is the smallest detectable change, as a ratio, and `repetitions` the number that each campaign needs (boots, if
     there are several); None if unknown. `is_beyond_repetitions`: no number of repetitions is enough.
     """
 
-    place: ComparedCell | Searched
+    place: AnyCell
     outcome: GateResult
     why: str
-    difference: Difference | SearchDifference | None = None
+    difference: Difference | SearchDifference | FlowDifference | None = None
     detectable: float | None = None
     repetitions: int | None = None
     is_beyond_repetitions: bool = False
@@ -52,7 +55,7 @@ class CellResult:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The results of all cells of a comparison at a threshold, a ratio of the base's throughput."""
+    """The results of all cells of a comparison at a threshold, a ratio of the base's value."""
 
     name: str  # of the new campaign
     threshold: float
@@ -82,12 +85,16 @@ def judge(comparison: Comparison, threshold: float, maxima: SearchComparison | N
     size is not.
     """
     cells = [_judged(difference, threshold) for difference in comparison.differences]
-    cells += [_not_compared(cell) for cell in comparison.left_out]
+    cells += [not_compared(cell) for cell in comparison.left_out]
     if maxima is not None:
         with_maximum = {
             _sweep(place) for place in _decided(cells) if isinstance(place, ComparedCell) and place.load is None
         }
-        by_search = (cell for cell in _searched(maxima, threshold) if _sweep(cell.place) not in with_maximum)
+        by_search = (
+            cell
+            for cell in _searched(maxima, threshold)
+            if not isinstance(cell.place, FlowCell) and _sweep(cell.place) not in with_maximum
+        )
         cells = [*by_search, *cells]
     every = (*cells, *_undecided(comparison, set(map(_sweep, _decided(cells)))))
     return Gate(comparison.new.name, threshold, tuple({cell.place: cell for cell in every}.values()))
@@ -107,7 +114,11 @@ def _sweep(place: ComparedCell | Searched) -> _Sweep:
 
 def _decided(cells: Iterable[CellResult]) -> list[ComparedCell | Searched]:
     """Return the places that were judged."""
-    return [cell.place for cell in cells if cell.outcome is not GateResult.NOT_JUDGED]
+    return [
+        cell.place
+        for cell in cells
+        if cell.outcome is not GateResult.NOT_JUDGED and not isinstance(cell.place, FlowCell)
+    ]
 
 
 def _undecided(comparison: Comparison, decided: set[_Sweep]) -> Iterator[CellResult]:
@@ -117,7 +128,9 @@ def _undecided(comparison: Comparison, decided: set[_Sweep]) -> Iterator[CellRes
         for side in (comparison.base, comparison.new)
     ]
     reasons = {
-        _sweep(cell.place): cell.why for cell in reversed(comparison.left_out) if cell.kind is not Absence.ONE_SIDE
+        _sweep(cell.place): cell.why
+        for cell in reversed(comparison.left_out)
+        if cell.kind is not Absence.ONE_SIDE and not isinstance(cell.place, FlowCell)
     }
     reasons |= {
         _sweep(difference.place): difference.throughput.why_unknown
@@ -141,9 +154,9 @@ def _judged(difference: Difference, threshold: float) -> CellResult:
     elif why := _too_few(difference):
         return CellResult(difference.place, GateResult.INCONCLUSIVE, why, difference, repetitions=FEWEST)
     elif ratio.high is not None and ratio.high < limit:
-        outcome, why = GateResult.FAILED, _SHOWN
+        outcome, why = GateResult.FAILED, SHOWN
     elif ratio.low is not None and ratio.low >= limit:
-        outcome, why = GateResult.PASSED, _EXCLUDED
+        outcome, why = GateResult.PASSED, EXCLUDED
     elif ratio.bound:
         outcome, is_maximum = GateResult.INCONCLUSIVE, difference.place.load is None
         less = "base" if ratio.bound == "≤" else "new campaign"
@@ -163,7 +176,7 @@ def _too_few(difference: Difference) -> str:
 
 
 _LOWER_BOUND = "the maximum of one campaign is a lower bound"
-_SHOWN, _EXCLUDED = "a regression above the threshold is shown", "a regression above the threshold is excluded"
+SHOWN, EXCLUDED = "a regression above the threshold is shown", "a regression above the threshold is excluded"
 
 
 def _inconclusive(difference: Difference, threshold: float) -> CellResult:
@@ -180,7 +193,8 @@ def _inconclusive(difference: Difference, threshold: float) -> CellResult:
     return replace(cell, detectable=detectable, repetitions=needed, is_beyond_repetitions=needed is None)
 
 
-def _not_compared(left_out: LeftOut) -> CellResult:
+def not_compared(left_out: LeftOut) -> CellResult:
+    """Return the result of a cell that is left out: failed if its UUT failed, inconclusive if it may be measured."""
     if left_out.kind is Absence.DEAD:
         return CellResult(left_out.place, GateResult.FAILED, left_out.why)
     is_open = left_out.kind in (Absence.INVALID, Absence.UNFINISHED)
@@ -192,7 +206,7 @@ def _not_compared(left_out: LeftOut) -> CellResult:
 def _searched(comparison: SearchComparison, threshold: float) -> Iterator[CellResult]:
     for difference in comparison.differences:
         yield _judged_search(difference, max(threshold, LEAST_CHANGE))
-    yield from map(_not_compared, comparison.left_out)
+    yield from map(not_compared, comparison.left_out)
 
 
 def _judged_search(difference: SearchDifference, threshold: float) -> CellResult:
@@ -203,9 +217,9 @@ def _judged_search(difference: SearchDifference, threshold: float) -> CellResult
     elif difference.unstable:
         outcome, why = GateResult.INCONCLUSIVE, "a search contradicts itself (unstable)"
     elif difference.greatest < 1 - threshold:
-        outcome, why = GateResult.FAILED, _SHOWN
+        outcome, why = GateResult.FAILED, SHOWN
     elif difference.least >= 1 - threshold:
-        outcome, why = GateResult.PASSED, _EXCLUDED
+        outcome, why = GateResult.PASSED, EXCLUDED
     else:
         outcome, detectable, repetitions = GateResult.INCONCLUSIVE, difference.largest_change, FEWEST if few else None
         why = f"fewer than {FEWEST} searches do not show their scatter" if few else "the ranges overlap"

@@ -19,10 +19,11 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
-from netbench.testbed.flow_checks import refuse_workloads, unserved_workloads
+from netbench.testbed.flow_checks import make_tool, refuse_workloads, unserved_workloads, workloads_in
 from netbench.testbed.packet_checks import refuse_packets, unsuitable_frames
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
+from netbench.tools.base import Tool
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
@@ -81,7 +82,9 @@ class Resolved:
     def needs_for(self, uuts: Collection[str]) -> frozenset[str]:
         """Return the needs of some of the campaign's UUTs on this host."""
         packets = tuple(self.profile.packets.values())
-        return needs_of((self.part_of or self).topology, uuts, self.activities, self.profile.sink, packets)
+        served = [serve.workload for _, serve in workloads_in(self.profile, self.activities)]
+        tools = [make_tool(workload) for workload in dict.fromkeys(served)]
+        return needs_of((self.part_of or self).topology, uuts, self.activities, self.profile.sink, packets, tools)
 
     @property
     def needs_there(self) -> frozenset[str]:
@@ -291,16 +294,17 @@ def needs_of(
     activities: Mapping[str, Collection[Activity]] | None = None,
     sink: SinkSpec = SinkSpec(),  # noqa: B008 - frozen
     packets: tuple[Packet, ...] = (),
+    tools: Sequence[Tool] = (),
 ) -> frozenset[str]:
     """Return the needs of these UUTs (empty: all of them) on this host, by their names in `netbench doctor`.
 
     `activities` are those of each neighbour that runs in any scenario; None: all neighbours run and may do anything.
-    `packets` are those that the UUTs forward, as far as they can.
+    `packets` are those that the UUTs forward, where they can. `tools` run flows to servers in guests.
     """
     chosen = [uut for uut in topology.uuts if not uuts or uut.name in uuts]
     needs = {f"port:{port.nic}" for port in topology.ports()}
     for machine in dict.fromkeys(uut.on for uut in chosen):
-        needs |= _needs_of_testbed(topology.on(machine), chosen, activities, sink, packets)
+        needs |= _needs_of_testbed(topology.on(machine), chosen, activities, sink, packets, tools)
     return frozenset(needs)
 
 
@@ -310,6 +314,7 @@ def _needs_of_testbed(
     activities: Mapping[str, Collection[Activity]] | None,
     sink: SinkSpec,
     packets: tuple[Packet, ...],
+    tools: Sequence[Tool],
 ) -> set[str]:
     needs = {"root", "setpriv"}
     here = [host for host in topology.hosts if topology.machine(host) is None]
@@ -317,6 +322,8 @@ def _needs_of_testbed(
         needs |= {"packet", *(tool.name for tool in TOOLS if not tool.optional), *plugins(SINKS)[sink.kind].needs}
     if any(topology.netns(host) for host in here):
         needs.add("netns")
+    if tools and any(host_of(stream.source) in here for stream in topology.streams):
+        needs |= {"tcpdump", *(program for tool in tools for program in tool.client_programs)}
     if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):
         needs.add("veth")
     if any(path.receive == "napi" and path.source.machine is None for path in stream_paths(topology)):
@@ -333,7 +340,11 @@ def _needs_of_testbed(
         for name, spec in guest_specs(topology, uut).items():
             made = make_uut(spec)
             forwarded = tuple(packet for packet in packets if not made.unsupported_reason(packet, ()))
-            wanted = _needs_of_guest(name, spec, made.plan(Assignment(packets=forwarded)), activities)
+            plan = made.plan(Assignment(packets=forwarded))
+            wanted = _needs_of_guest(name, spec, plan, activities)
+            # Loads in guests with their own programs need nothing of their machine, and nor do servers.
+            if plan.load_needs and not made.unserved_reason:
+                wanted |= {program for tool in tools for program in tool.server_programs}
             # A VM has the tools of its image, an SSH host its installed ones; only guest images are copied there.
             needs |= {need for need in wanted if uut_here or need.startswith("image:")}
     return needs

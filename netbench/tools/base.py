@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
@@ -14,6 +14,7 @@ from netbench.hosts.base import Completed, Host, Process
 from netbench.hosts.clock import wait_until
 from netbench.hosts.pipes import Tail, end
 from netbench.linux.requirements import Requirement
+from netbench.model.datagram_witness import PayloadKey
 from netbench.model.flow_result import FlowResult
 from netbench.model.profile import NoOptions
 from netbench.model.units import Load, LoadKind
@@ -69,6 +70,25 @@ class Demand:
         return self.duration_s - self.warm_up_s
 
 
+@dataclass(frozen=True, slots=True)
+class WireView:
+    """How a tool's flows look on the wire.
+
+    Its first `control_connections` carry no data of the flows. With `exchanges` the wire shows a time for each request
+    and its response, which the tool reports as latencies of the kind `compared`; `wire_kind` `handshake` compares
+    those with the time to connect instead. `message_bytes` is the size of messages that may be on their way at once.
+    `key` is the number in each datagram.
+    """
+
+    protocol: Literal["tcp", "udp"] = "tcp"
+    control_connections: int = 0
+    exchanges: bool = False
+    compared: str = ""
+    wire_kind: Literal["exchange", "handshake"] = "exchange"
+    message_bytes: int | None = None
+    key: PayloadKey | None = None
+
+
 class Tool(ABC):
     """A kind of tool, with its options. Profiles name it, as registered in the entry points `netbench.tools`."""
 
@@ -82,6 +102,11 @@ class Tool(ABC):
 
     def __init__(self, options: BaseModel) -> None:
         self._options = options
+
+    @property
+    def wire_view(self) -> WireView:
+        """How its flows look on the wire: by default as TCP connections whose bytes it reports."""
+        return WireView()
 
     def unsupported_reason(self, load: Load) -> str:
         """Return why this tool cannot run at a load with these options; empty if it can."""

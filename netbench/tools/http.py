@@ -9,7 +9,7 @@ from netbench.hosts.base import Completed
 from netbench.hosts.remote_code import module_command_on
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import Load, LoadKind
-from netbench.tools.base import Demand, FlowEnds, Tool
+from netbench.tools.base import Demand, FlowEnds, Tool, WireView
 from netbench.tools.client_options import CLIENT_MODULE, ClientOptions, unstartable_reason
 from netbench.tools.client_output import figures_of
 from netbench.tools.nginx import NGINX, SERVER_PROGRAMS, nginx_command, write_nginx_files
@@ -39,6 +39,10 @@ class Http(Tool):
 
     def unsupported_reason(self, load: Load) -> str:
         return unstartable_reason(load) or super().unsupported_reason(load)
+
+    @property
+    def wire_view(self) -> WireView:
+        return WireView(exchanges=True, compared="service")
 
     def before_serving(self, ends: FlowEnds) -> None:
         write_nginx_files(ends, self.options.workers, self.options.body_size)

@@ -9,9 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from netbench.hosts.base import Completed
 from netbench.linux.requirements import Command
+from netbench.model.datagram_witness import IPERF3_KEY
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import LoadKind
-from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, number_of, whole_number
+from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of, whole_number
 
 _ROUNDING = 1e-6  # of seconds, in a rate
 _INTERVALS_S = 0.3  # at the end, and at that of the omitted time
@@ -48,6 +49,12 @@ class Iperf3(Tool):
     def __init__(self, options: Iperf3Options) -> None:
         super().__init__(options)
         self.options = options
+
+    @property
+    def wire_view(self) -> WireView:
+        if self.options.protocol == "udp":
+            return WireView("udp", key=IPERF3_KEY, message_bytes=self.options.message_size)
+        return WireView(control_connections=1)
 
     def server_command(self, ends: FlowEnds) -> Sequence[str]:
         return ["iperf3", "--server", "--bind", ends.address, "--port", str(ends.port)]

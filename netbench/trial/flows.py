@@ -3,16 +3,18 @@
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Completed, Process
+from netbench.hosts.clock import Clock
 from netbench.hosts.pipes import end
-from netbench.model.flow_result import FlowResult
+from netbench.model.flow_result import FlowResult, WireFigures
 from netbench.model.scenario import Serve
 from netbench.model.trial import GuestTask
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.tools.base import GRACE_S, Demand, FlowEnds, RunningServer, Tool, ToolError
+from netbench.trial.wire_taps import BLOCK_S, WireTap, differences
 
 
 @dataclass(slots=True)
@@ -30,6 +32,8 @@ class GuestFlows:
     servers: list[RunningServer] = field(default_factory=list)
     clients: dict[str, tuple[FlowEnds, Process]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)  # by stream
+    taps: Sequence[WireTap] = ()
+    wire: dict[str, list[WireFigures]] = field(default_factory=dict)  # by stream
     results: dict[str, FlowResult] = field(default_factory=dict)
 
     @property
@@ -42,6 +46,32 @@ class GuestFlows:
         for ends in self.ends:
             with self._noted(ends):
                 self.servers.append(self.tool.start_server(ends))
+
+    def arm_taps(self) -> None:
+        """Start the taps of the wire. A failure is kept for their figures: the tool's are measured all the same."""
+        for tap in self.taps if not self.errors else ():
+            try:
+                tap.start()
+            except MachineGoneError:
+                raise
+            except TestbedError as error:
+                self.wire.setdefault(tap.ends.stream, []).append(WireFigures(tap.place, error=str(error)))
+
+    def read_taps(self, clock: Clock) -> None:
+        """Stop the taps and read their captures."""
+        if any(tap.process for tap in self.taps):
+            clock.sleep(BLOCK_S)
+        for tap in self.taps:
+            if tap.process is None:
+                continue
+            try:
+                tap.stop()
+                figures = tap.figures(self.tool.wire_view, self.demand.warm_up_s)
+            except MachineGoneError:
+                raise
+            except TestbedError as error:
+                figures = WireFigures(tap.place, error=str(error))
+            self.wire.setdefault(tap.ends.stream, []).append(figures)
 
     def start_clients(self) -> None:
         """Start all clients, unless a server failed: a part of the flows would be another load."""
@@ -62,6 +92,8 @@ class GuestFlows:
 
     def stop(self) -> None:
         """Kill all clients and servers that run."""
+        for tap in self.taps:
+            tap.abort()
         for _, process in self.clients.values():
             if process.poll() is None:
                 end(process)
@@ -71,10 +103,11 @@ class GuestFlows:
     @property
     def measured(self) -> tuple[FlowResult, ...]:
         """The results by stream, in order; with the error where there is none."""
-        return tuple(
+        results = (
             self.results.get(ends.stream) or self._without_result(ends.stream, self.errors.get(ends.stream, ""))
             for ends in self.ends
         )
+        return tuple(replace(result, wire=tuple(self.wire.get(result.stream, ()))) for result in results)
 
     def _result(self, ends: FlowEnds, process: Process, limit_s: float) -> FlowResult:
         try:
@@ -107,6 +140,13 @@ def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
         error = flows.errors.get(result.stream) or result.error
         if error:
             yield Reason(ReasonKind.TOOL_FAILED, result.stream, f"{flows.serve.workload.tool}: {error}")
+            continue
+        for difference in differences(result, result.wire, flows.tool.wire_view):
+            yield Reason(ReasonKind.TOOL_DISAGREES, result.stream, f"{flows.serve.workload.tool}: {difference}")
+        for tap in result.wire:
+            if tap.error:
+                detail = f"the tap beside the {tap.place} is no witness: {tap.error}"
+                yield Reason(ReasonKind.CAPTURE_FAILED, result.stream, detail)
 
 
 def end_flows(flows: GuestFlows) -> None:

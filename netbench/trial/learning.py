@@ -4,11 +4,11 @@ Bridges outside netbench's control forget addresses after 300 s by default (IEEE
 the spanning tree changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 from netbench.model.frame_template import ExpectedHeaders
-from netbench.model.paths import StreamPath
+from netbench.model.paths import InterfaceRef, StreamPath
 from netbench.sinks.flush import flush_frame, padded
 
 _FEW_FRAMES = 100  # of so many, sending takes 10 ms: they are sent before each trial
@@ -16,14 +16,27 @@ _REFRESH_NS = 60 * 10**9
 
 
 class LearningSchedule:
-    """The times at which many learning frames were last sent on a testbed, by stream and headers."""
+    """The times at which many learning frames were last sent on a testbed, by stream and headers.
+
+    It also has the NICs that learning frames do not reach.
+    """
 
     def __init__(self) -> None:
         self._sent_ns: dict[tuple[str, bytes], int] = {}
+        self._unreached: set[InterfaceRef] = set()
 
     def forget(self) -> None:
         """Send all learning frames again before the next trial: links may have been down."""
         self._sent_ns.clear()
+        self._unreached.clear()
+
+    def arrive_at(self, place: InterfaceRef) -> bool:
+        """Return whether learning frames reach a NIC, as far as known."""
+        return place not in self._unreached
+
+    def never_arrive_at(self, places: Iterable[InterfaceRef]) -> None:
+        """Record NICs that learning frames have not reached."""
+        self._unreached.update(places)
 
     def due_frames(
         self, path: StreamPath, headers: ExpectedHeaders | None, now_ns: int, *, at_once: bool = False

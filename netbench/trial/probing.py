@@ -18,13 +18,13 @@ from typing import NamedTuple
 from netbench.errors import TestbedError
 from netbench.model.counts import StreamCounts
 from netbench.model.frame_size import MIN_FRAME_SIZE, FrameSize
-from netbench.model.frame_template import ExpectedHeaders
 from netbench.model.packet import Packet
 from netbench.model.received import Received
 from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.packets.build import smallest_frame
 from netbench.trial.arrivals import Witness
 from netbench.trial.draining import drain
+from netbench.trial.fdb_priming import prime_bridges
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.trial.snapshots import places_of
 from netbench.trial.sources_and_sinks import Receiving, Recording, prepare, send
@@ -147,7 +147,7 @@ def probe(
         receiving = Receiving(endpoints, traffic, Recording(Path(scratch)), *began, active.ready.at_sink)
         receiving.arm()
         unready = prepare(endpoints, traffic)
-        learn(setup, endpoints, receiving.headers)
+        prime_bridges(setup, endpoints, receiving.headers)
         armed = receiving.armed()
         witnesses = _witnesses(endpoints, traffic) if look else {}
         for witness in witnesses.values():
@@ -170,26 +170,6 @@ def _witnesses(endpoints: Sequence[Endpoints], traffic: Mapping[str, Traffic]) -
         for ends in endpoints
         if ends.sink_host
     }
-
-
-def learn(
-    setup: TrialSetup,
-    endpoints: Sequence[Endpoints],
-    headers: Mapping[str, ExpectedHeaders | None] = {},
-    *,
-    at_once: bool = False,
-) -> None:
-    """Send the learning frames (RFC 2544, section 23) that are due on all paths that netbench did not create.
-
-    Bridges learn from them where the sinks are. Such a frame goes from the sink to the source, like an answer to the
-    test frames. Call it before each trial. `headers` are those of described packets, by stream. `at_once` sends also
-    those that are not due yet.
-    """
-    for ends in endpoints:
-        if ends.path.leads_outside:
-            of_packet, now_ns = headers.get(ends.path.name), setup.clock.monotonic_ns()
-            if frames := setup.learning.due_frames(ends.path, of_packet, now_ns, at_once=at_once):
-                ends.sink.prime_fdb(frames)
 
 
 def _traffic(ends: Endpoints, active: ActiveGuest, number: int, packet: Packet | None) -> Traffic:

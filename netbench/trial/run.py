@@ -18,9 +18,10 @@ from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.trial.accounting import accounts
 from netbench.trial.disturbance import GuestTime, Watched, disturbance_of, watched_threads
 from netbench.trial.draining import drain, learn_delays
+from netbench.trial.fdb_priming import await_learning_frames, prime_bridges
 from netbench.trial.flows import end_flows, judge_flows
 from netbench.trial.loss_attribution import all_counted
-from netbench.trial.probing import learn, prove_ways
+from netbench.trial.probing import prove_ways
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup, guests_of
 from netbench.trial.snapshots import (
     CounterSnapshot,
@@ -63,7 +64,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
     """
     steps, trouble = _Steps(setup.clock), FailureCollector()
     started_ns, clocks = setup.clock.realtime_ns(), read_clocks(setup.clock)
-    guests = guests_of(setup, spec)
+    guests = guests_of(setup, spec, recording.directory if recording.keep else None)
     endpoints = [ends for guest in guests for ends in guest.endpoints]
     traffic = {stream: stream_traffic for guest in guests for stream, stream_traffic in guest.traffic.items()}
     began_ns, compared = setup.clock.monotonic_ns(), _compared(setup, _machines(endpoints) & set(setup.not_own))
@@ -74,15 +75,17 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             for of_guest in flows:
                 loads.callback(end_flows, of_guest)
                 of_guest.start()
+                of_guest.arm_taps()
         with steps.step("arm"):
             at_sink = {stream: change for guest in guests for stream, change in guest.active.ready.at_sink.items()}
             receiving = Receiving(endpoints, traffic, recording, spec.index, started_ns, setup.realtime, at_sink)
             receiving.arm()
             unready = prepare(endpoints, traffic)
-            learn(setup, endpoints, receiving.headers, at_once=attempt > 1)
+            primed = prime_bridges(setup, endpoints, receiving.headers, at_once=attempt > 1)
             for guest in guests:
                 guest.active.uut.reset()
             all_armed = receiving.armed()
+            await_learning_frames(setup, primed)
         before = take_snapshot(setup, guests, trouble)
         watched = watched_threads(guests)
         foreign = setup.foreign_cpu() if flows and setup.foreign_cpu else {}
@@ -106,6 +109,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             set_ns = _clocks_set(clock_set_ns(clocks, read_clocks(setup.clock)), compared, realtime, took_ns)
         with steps.step("unload"):
             for of_guest in flows:
+                of_guest.read_taps(setup.clock)
                 end_flows(of_guest)
             _stop_loads(guests, trouble)
     steps.seconds["observe"] = (after.at_ns - before.at_ns) / 1e9

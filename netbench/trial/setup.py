@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import NamedTuple
 
 from netbench.errors import TestbedError
@@ -18,7 +19,7 @@ from netbench.model.frame_size import FrameSize
 from netbench.model.packet import Packet
 from netbench.model.paths import InterfaceRef, StreamPath
 from netbench.model.points import CounterReading, Points
-from netbench.model.scenario import Serve
+from netbench.model.scenario import VICTIM, Serve
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.traffic import Traffic
 from netbench.model.trial import GuestTask, TrialSpec
@@ -27,6 +28,7 @@ from netbench.sinks.base import Sink
 from netbench.tools.base import FlowEnds, Tool
 from netbench.trial.flows import GuestFlows
 from netbench.trial.learning import LearningSchedule
+from netbench.trial.wire_taps import CLIENT, GUEST, WireTap
 from netbench.uut.base import ActiveGuest
 
 NicReader = Callable[[Iterable[InterfaceRef]], dict[InterfaceRef, NicCounters]]
@@ -142,13 +144,13 @@ class TrialGuest:
     flows: GuestFlows | None = None  # instead of endpoints
 
 
-def guests_of(setup: TrialSetup, spec: TrialSpec) -> list[TrialGuest]:
-    """Return the guests of a trial: the victim, then each neighbour."""
+def guests_of(setup: TrialSetup, spec: TrialSpec, captures: Path | None = None) -> list[TrialGuest]:
+    """Return the guests of a trial: the victim, then each neighbour. Kept captures of flows go to `captures`."""
     guests, trial = [], next(setup.numbers)
     for task in spec.guests:
         active = setup.guests[task.name]
         if task.serves:
-            flows = _flows(setup, task, task.serves, active)
+            flows = _flows(setup, task, task.serves, active, captures or Path(setup.scratch or "/tmp"), spec.index)
             guests.append(TrialGuest(task.name, active, setup.loads.get(task.name), (), {}, flows))
             continue
         endpoints = tuple(setup.endpoints[name] for name in task.streams)
@@ -186,19 +188,29 @@ def _traffic(
     )
 
 
-def _flows(setup: TrialSetup, task: GuestTask, serve: Serve, active: ActiveGuest) -> GuestFlows:
+def _flows(
+    setup: TrialSetup, task: GuestTask, serve: Serve, active: ActiveGuest, captures: Path, trial: int
+) -> GuestFlows:
     """Return the flows of a guest; TestbedError for one that runs no commands, or has no address."""
     inside, addresses = active.ready.inside, active.ready.addresses
     if inside is None or not set(task.streams) <= addresses.keys():
         raise TestbedError(f"{task.name} cannot serve: {active.uut.unserved_reason or 'it has no address'}")
     directory = setup.scratch if inside.shares_files and setup.scratch else "/tmp"
-    ends = []
+    ends, taps = [], []
     for name in task.streams:
         endpoints = setup.endpoints[name]
         assert endpoints.source_host is not None, "a testbed has the hosts of its sources"
         number = endpoints.path.number
         ends.append(FlowEnds(name, number, endpoints.source_host, inside, addresses[name], directory))
-    return GuestFlows(task, serve, setup.make_tool(serve.workload), ends)
+        path, places = endpoints.path, dict[str, tuple[Host, str]]()
+        if task.name == VICTIM:  # a tap beside a neighbour would only disturb
+            places[CLIENT] = endpoints.source_host, path.source.interface
+        if task.name == VICTIM and path.ingress:
+            places[GUEST] = active.uut.site.host, path.ingress.interface
+        for place, (host, interface) in places.items():
+            target = captures / f"trial-{trial:06}-{name}-{place}.pcap"
+            taps.append(WireTap(place, host, interface, path.src_ip, ends[-1], directory, target))
+    return GuestFlows(task, serve, setup.make_tool(serve.workload), ends, taps=taps)
 
 
 def _packet(setup: TrialSetup, path: StreamPath, active: ActiveGuest, size: FrameSize) -> Packet | None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.generators.base import Source
 from netbench.hosts.clock import Clock
 from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.frame_template import ExpectedHeaders
@@ -16,6 +15,7 @@ from netbench.model.received import Received
 from netbench.model.selftest_record import Ceilings
 from netbench.model.traffic import NOTHING_SENT, Sent, Stamps, Traffic
 from netbench.packets.build import expected_headers
+from netbench.packets.other_streams import apart_from, stream_macs
 from netbench.sinks.base import Incoming, shortage
 from netbench.trial.setup import ClockReader, Endpoints, TrialGuest, of_this_machine
 
@@ -128,7 +128,7 @@ class Receiving:
 
         `at_sink` is what the UUTs make of the headers of described packets, by stream, as in Ready.
         """
-        changes = at_sink or {}
+        headers = _expected(endpoints, traffic, at_sink or {})
         self._sinks = {ends.path.name: ends.sink for ends in endpoints}
         machines = dict.fromkeys(ends.path.source.machine for ends in endpoints)
         began_ns = {machine: _by_clock(realtime(machine), started_ns) for machine in machines}
@@ -140,7 +140,7 @@ class Receiving:
                 f"{trial:06}",
                 began_ns[ends.path.source.machine],
                 len(endpoints),
-                _headers_of(ends.source, traffic[name], changes.get(name)),
+                headers[name],
             )
             for name, ends in ((stream.path.name, stream) for stream in endpoints)
         }
@@ -180,9 +180,24 @@ class Receiving:
         return self._sinks[stream].received(sent)
 
 
-def _headers_of(source: Source, traffic: Traffic, at_sink: LayersChange | None) -> ExpectedHeaders | None:
-    """Return the headers that should arrive at the sink; None for the plain packet, known by its addresses."""
-    return None if traffic.packet is None else expected_headers(traffic, at_sink, source.own_fields())
+def _expected(
+    endpoints: Sequence[Endpoints], traffic: Mapping[str, Traffic], at_sink: Mapping[str, LayersChange]
+) -> dict[str, ExpectedHeaders | None]:
+    """Return the headers that should arrive at each sink, by stream; None for plain packets, known by their addresses.
+
+    Parameters are as in Receiving.
+    """
+    found: dict[str, ExpectedHeaders | None] = dict.fromkeys(traffic)
+    for ends in endpoints:
+        name = ends.path.name
+        if traffic[name].packet is not None:
+            found[name] = expected_headers(traffic[name], at_sink.get(name), ends.source.own_fields())
+    nics = {ends.path.name: (ends.path.source.mac, ends.path.sink.mac) for ends in endpoints}
+    macs = {name: stream_macs(traffic[name], found[name], *of_nics) for name, of_nics in nics.items()}
+    return {
+        name: headers and apart_from(headers, macs[name], [macs[other] for other in macs if other != name])
+        for name, headers in found.items()
+    }
 
 
 def _by_clock(difference: ClockDifference | None, at_ns: int) -> int:

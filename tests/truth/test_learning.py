@@ -16,8 +16,9 @@ from tests.commands import PATIENT, netbench, rows, settings, verdict_of
 
 pytestmark = pytest.mark.root
 
-# a0 and b0 are the ports. Their other ends, and the third port c0, belong to a bridge in a namespace.
-OUTSIDE, PORTS = "nbt-switch", ("a0", "b0", "c0")
+# nbt-a0 to nbt-e0 are the ports. Their other ends, and the port c0, belong to a bridge in a namespace.
+OUTSIDE, TESTED = "nbt-switch", ("a0", "b0", "d0", "e0")
+PORTS = (*TESTED, "c0")
 TOPOLOGY = """
 name: switch
 hosts:
@@ -31,6 +32,21 @@ uuts:
   - {name: outside, kind: external}
 """
 REVERSE = TOPOLOGY.replace("uuts:", "  - {name: back, reverse: s1}\nuuts:")
+TWO = """
+name: switch
+hosts:
+  tester: {kind: netns, ports: {tx: nbt-a0, rx: nbt-b0, tx2: nbt-d0, rx2: nbt-e0}}
+links:
+  - {ends: [tester/tx], rate: 1Gbit/s}
+  - {ends: [tester/rx], rate: 1Gbit/s}
+  - {ends: [tester/tx2], rate: 1Gbit/s}
+  - {ends: [tester/rx2], rate: 1Gbit/s}
+streams:
+  - {name: s1, source: tester/tx, sink: tester/rx}
+  - {name: s2, source: tester/tx2, sink: tester/rx2}
+uuts:
+  - {name: outside, kind: external}
+"""
 VLANS = [10, 20, 30]
 FRAMES = 3000
 WANTED = settings(repetitions=2, retries=8, frame_sizes=128, generator="afpacket")
@@ -55,6 +71,28 @@ print(flooded, learning)
 """
 
 
+# Forwards frames between two interfaces after DELAY_S, except those to addresses that no bridge forwards.
+DELAY_S = 0.1
+FORWARD = """
+import collections, select, socket, sys, time
+delay_s, sockets, queue = float(sys.argv[1]), [], collections.deque()
+for name in sys.argv[2:]:
+    sockets.append(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+    sockets[-1].setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
+    sockets[-1].bind((name, 3))
+print(flush=True)
+while True:
+    wait_s = max(0, queue[0][0] - time.monotonic()) if queue else 1
+    for receiver in select.select(sockets, [], [], wait_s)[0]:
+        frame, address = receiver.recvfrom(2048)
+        if address[2] != socket.PACKET_OUTGOING and frame[:5] != bytes.fromhex("0180c20000"):
+            queue.append((time.monotonic() + delay_s, sockets[receiver is sockets[0]], frame))
+    while queue and queue[0][0] <= time.monotonic():
+        _, sender, frame = queue.popleft()
+        sender.send(frame)
+"""
+
+
 def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
@@ -68,12 +106,12 @@ def switch() -> Iterator[None]:
     """The bridge, and the interface c1 at its third port."""
     ip("netns", "add", OUTSIDE)
     try:
-        for port in ("a0", "b0"):
+        for port in TESTED:
             ip("link", "add", f"nbt-{port}", "type", "veth", "peer", port, "netns", OUTSIDE)
             subprocess.run(["sysctl", "-qw", f"net.ipv6.conf.nbt-{port}.disable_ipv6=1"], check=True)
         ip("-n", OUTSIDE, "link", "add", "c0", "type", "veth", "peer", "c1")
         ip("-n", OUTSIDE, "link", "add", "nbt-br", "type", "bridge", "mcast_snooping", "0", "forward_delay", "0")
-        for link in ("a0", "b0", "c0", "c1", "nbt-br"):
+        for link in (*PORTS, "c1", "nbt-br"):
             in_switch("sysctl", "-qw", f"net.ipv6.conf.{link}.disable_ipv6=1")
             if link in PORTS:
                 ip("-n", OUTSIDE, "link", "set", link, "master", "nbt-br")
@@ -82,8 +120,8 @@ def switch() -> Iterator[None]:
         yield
     finally:
         subprocess.run(["ip", "netns", "delete", OUTSIDE], check=False)
-        for port in ("nbt-a0", "nbt-b0"):
-            subprocess.run(["ip", "link", "delete", port], check=False, capture_output=True)
+        for port in TESTED:
+            subprocess.run(["ip", "link", "delete", f"nbt-{port}"], check=False, capture_output=True)
 
 
 @pytest.fixture
@@ -113,6 +151,19 @@ def vlan_switch(switch, tmp_path) -> Iterator[None]:
         for process in reversed(processes):
             process.terminate()
             process.wait()
+
+
+@pytest.fixture
+def slow_path(switch) -> Iterator[None]:
+    """A slow forwarder instead of the bridge."""
+    for port in PORTS:
+        ip("-n", OUTSIDE, "link", "set", port, "nomaster")
+    argv = ["ip", "netns", "exec", OUTSIDE, sys.executable, "-c", FORWARD, str(DELAY_S), "a0", "b0"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as forwarder:
+        assert forwarder.stdout
+        assert forwarder.stdout.readline(), "it listens"
+        yield
+        forwarder.kill()
 
 
 @contextmanager
@@ -170,10 +221,38 @@ def test_the_bridge_learns_as_many_addresses_as_sinks_announce(switch, results, 
     assert run(tmp_path, results, TOPOLOGY, sink, packet, frames=66_000)[0] == 0
 
 
+@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
+@pytest.mark.parametrize("macs", [50, 3000])
+def test_late_learning_frames_are_not_foreign_frames(slow_path, results, tmp_path, sink, macs):
+    """50 are sent before each trial, 3,000 before the first one."""
+    first = {"Ether.dst": "02:00:00:00:00:00", "Ether.src": "02:00:00:01:00:00"}
+    vary = {field: {"from": mac, "count": macs} for field, mac in first.items()}
+    run(tmp_path, results, REVERSE, sink, {"headers": "Ether()/IP()/UDP()", "vary": vary}, fps=2000, frames=200)
+
+
 def test_a_bridge_that_learns_nothing_floods_all_frames(switch, results, tmp_path):
-    """Shows that floods are seen."""
+    """Shows that floods are detected."""
     ip("-n", OUTSIDE, *["link", "set", "nbt-br", "type", "bridge", "ageing_time", "0"])
     assert run(tmp_path, results, TOPOLOGY, "tcpdump", PACKETS["1,000 MACs"])[0] >= 2 * FRAMES
+
+
+@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
+def test_flooded_frames_of_one_stream_never_count_in_another(switch, results, tmp_path, sink):
+    """All frames reach both sinks, but the first stream loses 7 of 10 frames on the way to its own sink."""
+    ip("-n", OUTSIDE, *["link", "set", "nbt-br", "type", "bridge", "ageing_time", "0"])
+    of_stream = "ip saddr 198.18.1.0/24 udp length > 50"  # not of its probes
+    chain = f'type filter hook egress device "b0" priority 0; {of_stream} numgen inc mod 10 < 7 drop;'
+    in_switch("nft", f"table netdev lost {{ chain c {{ {chain} }} ; }}")
+    file = tmp_path / "switch.yaml"
+    file.write_text(TWO)
+    packet = {"headers": "Ether()/IP()/UDP()"}
+    paced = settings(loads="5kfps", duration="100ms", packet=json.dumps(packet), sink=sink)
+    netbench("run", file, "quick", "-o", results, *WANTED, *PATIENT, *paced, *settings(repetitions=1))
+    found = {
+        row["stream"]: [int(row[f"{what}_frames"]) for what in ("received", "duplicate", "changed")]
+        for row in rows(results)
+    }
+    assert found == {"s1": [150, 0, 0], "s2": [500, 0, 0]}
 
 
 def run(

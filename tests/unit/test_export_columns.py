@@ -99,6 +99,16 @@ SHARED = replace(
     disturbance=DISTURBANCE,
 )
 # On the wire (L1) a frame costs 20 bytes more than its size.
+OF_FLOWS = """
+    workload tool flow_duration_s to_server_bytes to_client_bytes run_to_server_bytes run_to_client_bytes
+    intended_operations started_operations completed_operations failed_operations errors retransmissions
+    lost_datagrams to_server_mbps to_client_mbps completed_per_s error_ratio response_p50_ms response_p95_ms
+    response_p99_ms response_p999_ms service_p50_ms service_p95_ms service_p99_ms service_p999_ms rtt_p50_ms
+    rtt_p95_ms rtt_p99_ms rtt_p999_ms connect_p50_ms connect_p95_ms connect_p99_ms connect_p999_ms response_times
+    response_min_ms response_mean_ms response_max_ms service_times service_min_ms service_mean_ms service_max_ms
+    rtt_times rtt_min_ms rtt_mean_ms rtt_max_ms connect_times connect_min_ms connect_mean_ms connect_max_ms
+    client_late_p99_ms client_cpu_share tool_error
+"""
 FIRST = {
     "uut": "raw",
     "scenario": "mixed",
@@ -230,6 +240,7 @@ FIRST = {
     "reordered_in_flows_frames": None,
     "lossy_flows": None,
     "trial_packet": "",
+    **dict.fromkeys(OF_FLOWS.split()),
 }
 UNDISTURBED: Row = dict.fromkeys([*FIRST][[*FIRST].index("source_wait_s") : [*FIRST].index("packet")])
 PLAIN: Row = dict.fromkeys(("vlan", "changed_frames", "reordered_in_flows_frames", "lossy_flows"))
@@ -320,7 +331,7 @@ def test_unknown_stays_unknown() -> None:
     intended = {"intended_fps", "intended_mbps", "unsent_frames", "link_held_s", "source_away_s"}
     of_the_uut = {"virtualisation", "cpu_emulated", "start_s", "memory_mib"}
     unknown = {name for name, cell in row.items() if cell is None}
-    of_machine |= {*of_the_uut, *NO_MIX, *UNDISTURBED, *PLAIN, "outlier", "warm_up_trial"}
+    of_machine |= {*of_the_uut, *NO_MIX, *UNDISTURBED, *PLAIN, *OF_FLOWS.split(), "outlier", "warm_up_trial"}
     assert unknown == {*of_arrivals, *of_machine, *intended, *NO_TIMES, *NO_WINDOW, *NO_ENDS, "reordered_ratio"}
     assert (row["guest"], row["activity"], row["neighbours_cpu"]) == ("", "", "")
 

@@ -205,9 +205,11 @@ def test_the_command_for_a_described_packet_has_no_addresses(name, places, snap)
     magic = " or ".join(f"ether[{at}:4] = 0xbe9be955" for at in places)
     control = "(ether[0:4] = 0x0180c200 and ether[4:2] & 0xfff0 = 0) or ether proto 0x88cc"
     assert expression == f"{control} or ({magic})"
-    path = replace(PATH, has_reverse=True, sink=replace(PATH.sink, mac="02:00:00:00:00:09"))
-    *_, expression = tcpdump_command("nb-rx1", (), incoming(headers=described.headers, path=path), None)
-    assert expression.endswith(f" or (({magic}) and not ether src 02:00:00:00:00:09)")
+    not_to = "02:00:00:00:00:08", "02:00:00:00:00:09"
+    apart = replace(described.headers, not_from=("02:00:00:00:00:07",), not_to=not_to)
+    *_, expression = tcpdump_command("nb-rx1", (), incoming(headers=apart), None)
+    others = "ether src 02:00:00:00:00:07 or ether dst 02:00:00:00:00:08 or ether dst 02:00:00:00:00:09"
+    assert expression.endswith(f" or (({magic}) and not ({others}))")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import struct
 import pytest
 
 from netbench.capture.udp_sessions import read_datagrams
-from netbench.model.flow_witness import IPERF3_KEY, IPERF3_KEY_64, SOCKPERF_KEY, UNKNOWN_NS, PayloadKey
+from netbench.model.datagram_witness import IPERF3_KEY, IPERF3_KEY_64, SOCKPERF_KEY, PayloadKey
+from netbench.model.flow_witness import UNKNOWN_NS
 from tests.unit.wire_captures import (
     CLIENT,
     CLIENT_6,

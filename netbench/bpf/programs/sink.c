@@ -126,7 +126,8 @@ static __always_inline int receive_described(const struct headers *packet, struc
 	int is_new = 0, is_first_elsewhere = 0;
 	__u32 at;
 
-	if (!set || !to || !past || !changed || count_control(to, ethernet, ethernet->h_proto, 0))
+	if (!set || !to || !past || !changed || count_control(to, ethernet, ethernet->h_proto, 0) ||
+	    is_of_other_stream(packet, scratch))
 		return 0;
 	const struct pktgen *test = find_pktgen(packet, scratch, loaded, &at);
 	if (!test)

@@ -16,6 +16,7 @@
 #define MOST_LOADED (8 * HEADER_WORDS)
 #define MOST_OFFSETS 9
 #define MOST_FIELDS 192
+#define MOST_MACS 64
 #define MOST_WORDS 12 // netbench/model/frame_template.py
 
 struct pktgen {
@@ -28,7 +29,14 @@ struct field {
 	__u64 masks[3];
 };
 
+// A MAC address as it lies in the first two words of a frame, in the bits of `masks`.
+struct mac_address {
+	__u64 words[2], masks[2];
+};
+
 struct headers {
+	__u64 macs; // of frames that belong to other streams
+	struct mac_address others[MOST_MACS];
 	__u64 masks[HEADER_WORDS]; // of the bits that all flows have in common
 	__u32 words; // before pktgen's header
 	__u32 loaded; // bytes of a frame that contain pktgen's header wherever it may be; 0: nothing is counted
@@ -114,6 +122,19 @@ static __always_inline int copy_frame(struct scratch *scratch, __u32 behind, con
 	if (data + 1 <= end)
 		*to = *(__u8 *)data;
 	return 1;
+}
+
+// Whether the frame in the scratch belongs to another stream, by its MAC addresses.
+static __always_inline int is_of_other_stream(const struct headers *packet, const struct scratch *scratch)
+{
+	for (int i = 0; i < MOST_MACS && i < packet->macs; i++) {
+		const struct mac_address *mac = &packet->others[i];
+
+		if (!(((scratch->frame[0] ^ mac->words[0]) & mac->masks[0]) |
+		      ((scratch->frame[1] ^ mac->words[1]) & mac->masks[1])))
+			return 1;
+	}
+	return 0;
 }
 
 // pktgen's header in the first `loaded` bytes of a frame; 0: none.

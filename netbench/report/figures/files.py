@@ -11,19 +11,23 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from netbench.errors import MissingError, UsageError
+from netbench.model.frame_size import FrameSize
 from netbench.model.search import SearchResult
+from netbench.model.workload import Workload
 from netbench.report.figures.chart import Axis, Chart, ChartSeries, Form, LegendEntry, Mark, Panel
 from netbench.report.figures.registry import charts_of
 from netbench.report.model import ReportModel
 from netbench.report.styles import GREY, INK, MarkerStyle, on_paper
 from netbench.results.atomic import write_atomically
 from netbench.statistics.compared_cells import CellSelection
+from netbench.statistics.flow_figures import WorkloadGroup
 from netbench.statistics.groups import Group, grouped
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+_Item = Group | WorkloadGroup | SearchResult
 _MM = 1 / 25.4  # inches
 _TWO_COLUMNS = 120  # mm: wider figures have two panels beside each other
 _POINT = 0.5  # points of a marker for each pixel on the page
@@ -103,27 +107,35 @@ def write_figures(
 
 
 def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) -> ReportModel:
-    """Return the model with these UUTs and frame sizes (patterns) only; all where empty. UsageError for unknown."""
+    """Return the model with these UUTs and frame sizes or workloads (patterns) only; all where empty.
+
+    UsageError for unknown ones.
+    """
     results = model.results
-    items: list[Group | SearchResult] = [*model.groups, *results.searches, *results.maxima_searches]
+    items: list[_Item] = [*model.groups, *model.workload_groups, *results.searches, *results.maxima_searches]
     for option, wanted, known in (
         ("--series", uuts, [item.uut for item in items]),
-        ("--size", sizes, [name for item in items for name in item.frame_size.names]),
+        ("--size", sizes, [name for item in items for name in _traffic_of(item).names]),
     ):
         if unknown := [name for name in wanted if not any(fnmatchcase(value, name) for value in known)]:
             raise UsageError(f"{option}: there is no {unknown[0]!r}; choose from {', '.join(dict.fromkeys(known))}")
 
     selection = CellSelection(tuple(uuts), (), tuple(sizes))
 
-    def is_wanted(item: Group | SearchResult) -> bool:
-        return selection.includes(item.uut, item.scenario, item.frame_size)
+    def is_wanted(item: _Item) -> bool:
+        return selection.includes(item.uut, item.scenario, _traffic_of(item))
 
     chosen = replace(
         results,
         searches=tuple(filter(is_wanted, results.searches)),
         maxima_searches=tuple(filter(is_wanted, results.maxima_searches)),
     )
-    return replace(model, results=chosen, groups=tuple(filter(is_wanted, model.groups)), blocks={})
+    groups, workload_groups = tuple(filter(is_wanted, model.groups)), tuple(filter(is_wanted, model.workload_groups))
+    return replace(model, results=chosen, groups=groups, workload_groups=workload_groups, blocks={})
+
+
+def _traffic_of(item: _Item) -> FrameSize | Workload:
+    return item.workload if isinstance(item, WorkloadGroup) else item.frame_size
 
 
 def picture(chart: Chart, form: FigureFormat, options: FileOptions = FileOptions()) -> bytes:

@@ -2,6 +2,7 @@
 
 from netbench.report.tables import (
     delay,
+    flows,
     interference,
     losses,
     packets,
@@ -14,5 +15,5 @@ from netbench.report.tables import (
 )
 from netbench.report.tables.registry import EXPORTED, TABLES, report_table, tables_of
 
-MODULES = (delay, interference, losses, packets, results, searches, stability, tester, uuts, verdicts)
+MODULES = (delay, flows, interference, losses, packets, results, searches, stability, tester, uuts, verdicts)
 __all__ = ["EXPORTED", "MODULES", "TABLES", "report_table", "tables_of"]

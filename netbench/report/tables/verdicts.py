@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from netbench.model.frame_size import FrameSize
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict
+from netbench.model.workload import Workload
 from netbench.report.blocks import Column, Folded, Table, table
 from netbench.report.model import ReportModel
-from netbench.report.tables.registry import number, report_table, size_column, words
+from netbench.report.tables.registry import number, report_table, words
 from netbench.statistics.groups import grouped
 
 
@@ -54,10 +56,13 @@ def verdicts(model: ReportModel) -> Iterator[Table]:
 
 
 def _reasons_table(reasons: Sequence[TrialReason], model: ReportModel) -> Table:
+    traffic = "Workload" if model.results.has_flows else "Frame size"
     every: tuple[Column[TrialReason], ...] = (
         Column("UUT", lambda entry: model.styles[entry.trial.spec.uut].label),
         Column("Scenario", lambda entry: entry.trial.spec.scenario),
-        size_column(lambda entry: entry.trial.spec.frame_size),
+        (Column if model.results.has_flows else number)(
+            traffic, lambda entry: _traffic(entry.trial.spec.kind_of_traffic)
+        ),
         Column("Load per source", lambda entry: str(entry.trial.spec.load)),
         number("Sources", lambda entry: str(len(entry.trial.spec.streams))),
         number("Repetition", lambda entry: str(entry.trial.spec.repetition)),
@@ -68,6 +73,11 @@ def _reasons_table(reasons: Sequence[TrialReason], model: ReportModel) -> Table:
     scenarios = {trial.spec.scenario for trial in model.results.trials}
     shown = {"Scenario": len(scenarios) > 1, "Attempt": any(entry.attempt > 1 for entry in reasons)}
     return table(reasons, *(column for column in every if shown.get(column.title, True)))
+
+
+def _traffic(traffic: FrameSize | Workload) -> str:
+    """A frame size with its unit, or the name of a workload."""
+    return traffic.name if isinstance(traffic, Workload) else traffic.text(" B")
 
 
 def _stream(trial: TrialResult, stream: str) -> str:

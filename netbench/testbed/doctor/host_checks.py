@@ -15,7 +15,7 @@ from typing import Protocol
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from netbench.config.plugins import FIGURES, GENERATORS, SCHEDULES, SINKS, UUTS, installed
+from netbench.config.plugins import FIGURES, GENERATORS, SCHEDULES, SINKS, TOOLS, UUTS, installed
 from netbench.errors import NetbenchError
 from netbench.linux.cgroups import cpu_limit
 from netbench.linux.requirements import Command
@@ -227,7 +227,7 @@ def check_plug_ins() -> list[HostCheck]:
     remedy = "install the missing dependency, or remove its package"
     return [
         HostCheck(f"plug-in:{name}", Status.WARNING, why, remedy, f"the kind or figure {name}")
-        for group in (FIGURES, GENERATORS, SCHEDULES, SINKS, UUTS)
+        for group in (FIGURES, GENERATORS, SCHEDULES, SINKS, TOOLS, UUTS)
         for name, why in installed(group).broken.items()
     ]
 

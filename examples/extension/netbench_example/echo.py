@@ -1,0 +1,54 @@
+"""A tool of another package: round-trip times of bytes that a server in the guest sends back, one after the other."""
+
+import json
+from collections.abc import Sequence
+
+from netbench.hosts.base import Completed
+from netbench.model.flow_result import FlowResult, Latencies
+from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView
+
+_SERVER = """
+import socket, sys
+listening = socket.create_server((sys.argv[1], int(sys.argv[2])))
+while True:
+    connection = listening.accept()[0]
+    while data := connection.recv(1):
+        connection.sendall(data)
+"""
+_CLIENT = """
+import json, socket, sys, time
+connection, end, times = socket.create_connection((sys.argv[1], int(sys.argv[2]))), float(sys.argv[3]), []
+end += time.monotonic()
+while time.monotonic() < end:
+    began = time.monotonic_ns()
+    connection.sendall(b"x")
+    assert connection.recv(1)
+    times.append(time.monotonic_ns() - began)
+print(json.dumps(times))
+"""
+
+
+class Echo(Tool):
+    """Bytes that the server sends back."""
+
+    server_programs = ("python3",)
+
+    @property
+    def wire_view(self) -> WireView:
+        return WireView(exchanges=True, compared="rtt")
+
+    def server_command(self, ends: FlowEnds) -> Sequence[str]:
+        return ["python3", "-c", _SERVER, ends.address, str(ends.port)]
+
+    def client_command(self, ends: FlowEnds, demand: Demand) -> Sequence[str]:
+        return ["python3", "-c", _CLIENT, ends.address, str(ends.port), str(demand.duration_s)]
+
+    def result(self, done: Completed, demand: Demand, ends: FlowEnds, workload: str) -> FlowResult:
+        try:
+            times = sorted(json.loads(done.stdout))
+        except ValueError as error:
+            raise ToolError(f"the client failed: {done.stderr.strip()[-300:]}") from error
+        rtt = Latencies("rtt", tuple((time, 1) for time in times), sum(times), times[0], times[-1])
+        figures = {"started": len(times), "completed": len(times), "latencies": (rtt,)}
+        figures |= {"run_to_server_bytes": len(times), "run_to_client_bytes": len(times)}
+        return FlowResult(ends.stream, workload, "echo 1.0", demand.duration_s, **figures)

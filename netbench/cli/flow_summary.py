@@ -1,0 +1,74 @@
+"""The table of flows at the end of a run."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.console import Group as RenderGroup
+from rich.console import RenderableType
+from rich.text import Text
+
+from netbench.cli.console import TerminalTable
+from netbench.cli.summary import differ, remark_line, verdict_counts, verdict_remarks
+from netbench.model.campaign import CampaignResults
+from netbench.report.flow_formats import figure_mean
+from netbench.report.formats import sentence
+from netbench.report.styles import LEGEND, label
+from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure, WorkloadGroup, workload_groups_of
+
+_MOST_ROWS = 48
+_HEADINGS = {
+    "to_server_mbps": "To server\nMbit/s",
+    "to_client_mbps": "To client\nMbit/s",
+    "completed_per_s": "Completed\n/s",
+    "error_ratio": "Failed\n%",
+    "retransmissions": "Retrans-\nmissions",
+}
+_FAULTS = ("error_ratio", "retransmissions")
+
+
+def flows_table(results: CampaignResults) -> RenderableType:
+    """Return a table of flows with the means over the valid trials and the verdicts; the reasons follow below.
+
+    There is one row per UUT, scenario, workload and load. Columns are rates and percentiles of the first kind of times.
+    With several scenarios UUTs are headings.
+    """
+    every = workload_groups_of(results)
+    groups = every[:_MOST_ROWS]
+    kind = next((group.kind_of_times for group in groups if group.kind_of_times), "")
+    figures = list(_shown_figures(groups, kind))
+    scenarios = differ(groups, lambda group: group.scenario)
+    workloads = differ(groups, lambda group: group.workload)
+    table = TerminalTable()
+    table.add_columns_of(texts=("UUT,\nscenario" if scenarios else "UUT",))
+    table.add_columns_of(texts=("Workload",) if workloads else ())
+    table.add_columns_of(numbers=("Load", *(_HEADINGS.get(figure.name) or _percentile(figure) for figure in figures)))
+    table.add_columns_of(texts=("Verdict",))
+    for uut, rows in groupby(groups, key=lambda group: group.uut):
+        name = label(uut, results.emulated)
+        table.add_section()
+        if scenarios:
+            table.add_cells(Text(name, style="bold"))
+        for group in rows:
+            load = f"{group.load}\n× {group.sources} clients" if group.sources > 1 else str(group.load)
+            first = group.scenario if scenarios else name
+            texts = (first, group.workload.name, load) if workloads else (first, load)
+            table.add_cells(*texts, *(figure_mean(figure, group) for figure in figures), verdict_counts(group))
+    remarks = [sentence("flow_summary.times" if kind else "flow_summary.means", kind=KINDS.get(kind, ""))]
+    remarks += [] if workloads or not groups else [sentence("flow_summary.workload", workload=groups[0].workload)]
+    remarks += [LEGEND] if results.emulated else []
+    if len(groups) < len(every):
+        remarks.insert(0, sentence("flow_summary.first_rows", shown=len(groups), rows=f"{len(every):,}"))
+    return RenderGroup(table, *map(remark_line, (*remarks, *verdict_remarks(results))))
+
+
+def _shown_figures(groups: Sequence[WorkloadGroup], kind: str) -> Iterator[FlowFigure]:
+    """Yield the known figures, percentiles of one kind of times only; faults if there were any."""
+    for figure in FIGURES:
+        means = [interval.mean for group in groups if (interval := group.figures.get(figure.name))]
+        if (any(means) if figure.name in _FAULTS else means) and figure.kind in ("", kind):
+            yield figure
+
+
+def _percentile(figure: FlowFigure) -> str:
+    """Return the heading of a percentile: its name above its unit."""
+    return f"{figure.title.split(' ')[0]}\n{figure.unit}"

@@ -1,0 +1,100 @@
+"""The tables of flows: rates and errors, latencies, and the cost of neighbours."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from netbench.report.blocks import Column, Table, table
+from netbench.report.flow_formats import figure_interval, figure_mean, figure_spread
+from netbench.report.formats import change_text, sentence
+from netbench.report.model import ReportModel, uut_cell
+from netbench.report.tables.registry import number, report_table
+from netbench.statistics.flow_costs import FlowCost, flow_costs
+from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure, WorkloadGroup
+
+Item = TypeVar("Item", WorkloadGroup, FlowCost)
+
+
+@report_table("flow-rates", is_exported=True)
+def rates(model: ReportModel) -> Iterator[Table]:
+    """The rates, errors and retransmissions of each cell, a block per workload; empty cells for unknown ones."""
+    figures = [figure for figure in FIGURES if not figure.kind]
+    if any(figure.name in group.figures for group in model.workload_groups for figure in figures):
+        caption = sentence("captions.flow_rates")
+        yield _cells(model, model.workload_groups, figures, name="flow-rates", caption=caption)
+
+
+@report_table("latency", is_exported=True)
+def latencies(model: ReportModel) -> Iterator[Table]:
+    """A table for each kind of times: percentiles over all times of the valid trials of each cell."""
+    for kind, title in KINDS.items():
+        figures = [figure for figure in FIGURES if figure.kind == kind]
+        groups = [group for group in model.workload_groups if any(figure.name in group.figures for figure in figures)]
+        if groups:
+            caption = sentence("captions.latency", kind=f"{title[:1].upper()}{title[1:]}")
+            yield _cells(model, groups, figures, name=f"latency-{kind}", caption=caption)
+
+
+@report_table("flow-costs", is_exported=True)
+def costs(model: ReportModel) -> Iterator[Table]:
+    """The leading figures of each cell beside neighbours, relative to the baseline; a block per figure."""
+    found = sorted(flow_costs(model.workload_groups), key=lambda cost: FIGURES.index(cost.figure))
+    if found:
+        workload: Column[FlowCost] = Column("Workload", lambda cost: cost.group.workload.name)
+        yield table(
+            found,
+            Column("UUT", lambda cost: uut_cell(cost.group.uut, model.styles)),
+            *_if_several(found, lambda cost: cost.group.workload.name, workload),
+            Column("Load", lambda cost: _load(cost.group)),
+            Column("Baseline", lambda cost: cost.base.scenario),
+            number("In the baseline", lambda cost: figure_interval(cost.figure, cost.base.figures[cost.figure.name])),
+            Column("Scenario", lambda cost: cost.group.scenario),
+            number("In the scenario", lambda cost: figure_interval(cost.figure, cost.group.figures[cost.figure.name])),
+            number("Change", lambda cost: change_text(cost.ratio)),
+            css="results",
+            block=lambda cost: cost.figure.heading,
+            row_css=lambda cost: "changed" if cost.is_cost else "",
+            name="flow-costs",
+            caption=sentence("captions.flow_costs"),
+        )
+
+
+def _cells(
+    model: ReportModel, groups: Sequence[WorkloadGroup], figures: Iterable[FlowFigure], *, name: str, caption: str
+) -> Table:
+    """A row per cell with these figures, as far as any cell has them; a block per workload."""
+    known = [figure for figure in figures if any(figure.name in group.figures for group in groups)]
+    scenario: Column[WorkloadGroup] = Column("Scenario", lambda group: group.scenario)
+    return table(
+        sorted(groups, key=lambda group: _workloads(groups).index(group.workload.name)),
+        Column("UUT", lambda group: uut_cell(group.uut, model.styles)),
+        *_if_several(groups, lambda group: group.scenario, scenario),
+        Column("Load", _load),
+        *map(_figure_column, known),
+        number("Valid", lambda group: str(len(group.valid))),
+        css="results",
+        block=lambda group: group.workload.name,
+        name=name,
+        caption=caption,
+    )
+
+
+def _if_several(items: Iterable[Item], value: Callable[[Item], str], column: Column[Item]) -> list[Column[Item]]:
+    """The column, unless all items have one value."""
+    return [column] if len(set(map(value, items))) > 1 else []
+
+
+def _workloads(groups: Iterable[WorkloadGroup]) -> list[str]:
+    return list(dict.fromkeys(group.workload.name for group in groups))
+
+
+def _figure_column(figure: FlowFigure) -> Column[WorkloadGroup]:
+    def spread(group: WorkloadGroup) -> str:
+        return figure_spread(figure, group.figures.get(figure.name))
+
+    title = f"{figure.title.partition(' ')[0]} [{figure.unit}]" if figure.kind else figure.heading
+    column: Column[WorkloadGroup] = number(title, lambda group: figure_mean(figure, group))
+    return Column(column.title, column.cell, column.kind, spread)
+
+
+def _load(group: WorkloadGroup) -> str:
+    return f"{group.load} × {group.sources} clients" if group.sources > 1 else str(group.load)

@@ -1,0 +1,120 @@
+"""The columns of exported flows: of a row per trial and flow, and of a row per group of repetitions.
+
+Bandwidths are Mbit/s of payload. The columns that only frames have are empty in rows of flows, and vice versa.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from netbench.model.flow_result import FlowResult, Latencies
+from netbench.results.export_columns import (
+    Cell,
+    ExportColumn,
+    column_at,
+    columns_at,
+    reason_kinds,
+)
+from netbench.statistics.flow_figures import FIGURES, KINDS, NS_PER_MS, FlowFigure, WorkloadGroup, latencies_of
+
+Read = Callable[[Any], Cell]
+
+
+def _of_flow(figure: FlowFigure) -> Read:
+    return lambda row: None if row.flow is None else figure.read([row.flow])
+
+
+def _times(kind: str) -> list[ExportColumn[Any]]:
+    """Return the columns of one kind of times of a flow, except its percentiles."""
+
+    def column(name: str, cell_type: type[int] | type[float], read: Callable[[Latencies], Cell]) -> ExportColumn[Any]:
+        def cell(row: Any) -> Cell:  # noqa: ANN401 - a row of a module that imports this one
+            times = None if row.flow is None else latencies_of([row.flow], kind)
+            return None if times is None else read(times)
+
+        return ExportColumn(f"{kind}_{name}", cell_type, cell)
+
+    return [
+        column("times", int, lambda times: times.count),
+        column("min_ms", float, lambda times: times.smallest_ns / NS_PER_MS),
+        column("mean_ms", float, lambda times: times.mean_ns / NS_PER_MS),
+        column("max_ms", float, lambda times: times.largest_ns / NS_PER_MS),
+    ]
+
+
+def _errors(row: Any) -> str | None:  # noqa: ANN401 - likewise
+    flow: FlowResult | None = row.flow
+    return None if flow is None else ";".join(f"{kind}={number}" for kind, number in flow.errors.items())
+
+
+_WHOLE = ("retransmissions",)  # figures with a column of integers
+
+
+def _client_late(row: Any) -> float | None:  # noqa: ANN401 - likewise
+    late = None if row.flow is None else row.flow.client_late
+    return None if late is None else late.percentile_ns(99_000) / NS_PER_MS
+
+
+FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
+    *columns_at(str, "flow", "workload", "tool"),
+    column_at("flow_duration_s", float, "flow.duration_s"),
+    *columns_at(int, "flow", "to_server_bytes", "to_client_bytes", "run_to_server_bytes", "run_to_client_bytes"),
+    *columns_at(int, "flow", intended_operations="intended", started_operations="started"),
+    column_at("completed_operations", int, "flow.completed"),
+    ExportColumn("failed_operations", int, lambda row: None if row.flow is None else sum(row.flow.errors.values())),
+    ExportColumn("errors", str, _errors),
+    *columns_at(int, "flow", "retransmissions", "lost_datagrams"),
+    *(ExportColumn(figure.name, float, _of_flow(figure)) for figure in FIGURES if figure.name not in _WHOLE),
+    *(column for kind in KINDS for column in _times(kind)),
+    ExportColumn("client_late_p99_ms", float, _client_late),
+    column_at("client_cpu_share", float, "flow.client_cpu_share"),
+    ExportColumn("tool_error", str, lambda row: None if row.flow is None else row.flow.error or None),
+)
+"""The columns of a flow; the row has it in `flow`."""
+
+
+def _interval_columns(figure: FlowFigure) -> list[ExportColumn[WorkloadGroup]]:
+    def column(name: str, attribute: str) -> ExportColumn[WorkloadGroup]:
+        return ExportColumn(name, float, lambda group: getattr(group.figures.get(figure.name), attribute, None))
+
+    return [column(figure.name, "mean"), column(f"{figure.name}_ci95", "half_width")]
+
+
+def _merged_times(kind: str) -> ExportColumn[WorkloadGroup]:
+    def number(group: WorkloadGroup) -> int | None:
+        times = group.latencies(kind)
+        return None if times is None else times.count
+
+    return ExportColumn(f"{kind}_times", int, number)
+
+
+FLOW_GROUP_COLUMNS: tuple[ExportColumn[WorkloadGroup], ...] = (
+    *columns_at(str, "", workload="workload.name"),
+    ExportColumn("tool", str, lambda group: group.tool or None),
+    *(column for figure in FIGURES for column in _interval_columns(figure)),
+    *map(_merged_times, KINDS),
+)
+"""The columns that only groups of flows have: means over the valid trials, percentiles over all times of them."""
+
+
+def _boots(group: WorkloadGroup) -> int | None:
+    return len({trial.boot for trial in group.valid if trial.boot}) or None
+
+
+_SHARED: Sequence[ExportColumn[WorkloadGroup]] = (
+    *columns_at(str, "", "uut", "scenario"),
+    column_at("streams", int, "sources"),
+    ExportColumn("load", str, lambda group: str(group.load)),
+    ExportColumn("valid_trials", int, lambda group: len(group.valid)),
+    ExportColumn("suspicious_trials", int, lambda group: len(group.suspicious)),
+    ExportColumn("invalid_trials", int, lambda group: len(group.invalid)),
+    ExportColumn("reasons", str, lambda group: reason_kinds(group.reasons)),
+    ExportColumn("trials_valid_at_once", int, lambda group: sum(trial.valid_at_once for trial in group.trials)),
+    column_at("thrown_away_attempts", int, "thrown_away"),
+    ExportColumn("boots", int, _boots),
+)
+_CELLS: Mapping[str, Read] = {column.name: column.read for column in (*_SHARED, *FLOW_GROUP_COLUMNS)}
+
+
+def flow_cell(column: str, group: WorkloadGroup) -> Cell:
+    """Return the cell of a group of flows in a column of groups; None in the columns that only frames have."""
+    return _CELLS[column](group) if column in _CELLS else None

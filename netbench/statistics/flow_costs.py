@@ -1,0 +1,136 @@
+"""The cost of neighbours for flows: figures beside a neighbour relative to those without one."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Network, Off, Serve
+from netbench.model.units import Load, LoadKind
+from netbench.statistics.flow_figures import FIGURES, FIGURES_BY_NAME, FlowFigure, WorkloadGroup
+from netbench.statistics.groups import grouped
+from netbench.statistics.intervals import RatioOfMeans, ratio_of_intervals
+
+_LEADING_PERCENTILES = ("p99", "p95", "p50")
+_RATES = ("completed_per_s", "to_server_mbps", "to_client_mbps")
+
+
+@dataclass(frozen=True, slots=True)
+class FlowCost:
+    """A figure of a cell beside neighbours relative to the same cell in its baseline; `ratio` is group ÷ base."""
+
+    figure: FlowFigure
+    group: WorkloadGroup
+    base: WorkloadGroup
+    ratio: RatioOfMeans
+
+    @property
+    def is_cost(self) -> bool:
+        """Whether the neighbours make the figure significantly worse."""
+        ratio = self.ratio.ratio
+        return bool(self.ratio.significant and ratio is not None and (ratio < 1) is self.figure.is_better_high)
+
+    @property
+    def size(self) -> float:
+        """How many times worse the figure is; 1 for no difference, infinite for a rate of 0."""
+        ratio = self.ratio.ratio
+        if ratio is None:
+            return 1.0
+        if not self.figure.is_better_high:
+            return ratio
+        return 1 / ratio if ratio else float("inf")
+
+
+def leading_figures(groups: Iterable[WorkloadGroup]) -> list[FlowFigure]:
+    """Return the figures by which cells are ranked: the 99th percentile (or the highest known) of times, and rates.
+
+    A rate of operations is left out where bandwidths are known.
+    """
+    known = {name for group in groups for name in group.figures}
+    kind = next((figure.kind for figure in FIGURES if figure.kind and figure.name in known), "")
+    percentile = next((name for part in _LEADING_PERCENTILES if (name := f"{kind}_{part}_ms") in known), "")
+    rates = [name for name in _RATES if name in known]
+    bandwidths = [name for name in rates if name.endswith("_mbps")]
+    return [FIGURES_BY_NAME[name] for name in (percentile, *(bandwidths or rates)) if name]
+
+
+def flow_costs(groups: Sequence[WorkloadGroup]) -> Iterator[FlowCost]:
+    """Yield the costs of neighbours for the leading figures of each cell with a baseline.
+
+    The baseline is `dedicated`, or else `shared-idle`. The interval of a ratio is that of ratio_of_intervals().
+    """
+    figures = leading_figures(groups)
+    for same in grouped(groups, lambda group: (group.uut, *group.cell)).values():
+        by_scenario = {group.scenario: group for group in same}
+        base = by_scenario.get(DEDICATED) or by_scenario.get(SHARED_IDLE)
+        if base is None:
+            continue
+        for group in same:
+            for figure in figures if group is not base else ():
+                value, without = group.figures.get(figure.name), base.figures.get(figure.name)
+                if value is not None and without is not None:
+                    yield FlowCost(figure, group, base, ratio_of_intervals(value, without))
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourLoad:
+    """The load of all neighbours of a cell, in `unit`."""
+
+    value: float
+    unit: str
+
+
+_UNITS: Mapping[LoadKind, tuple[str, float]] = {
+    LoadKind.L1_BIT_RATE: ("Mbit/s", 1e6),
+    LoadKind.FRAME_RATE: ("frames/s", 1.0),
+    LoadKind.OPERATION_RATE: ("operations/s", 1.0),
+    LoadKind.SHARE: ("% of line rate", 1.0),
+}
+OF_MAXIMUM = "% of what it forwards"
+
+
+def neighbour_load(group: WorkloadGroup) -> NeighbourLoad | None:
+    """Return the load of the neighbours of a cell: 0 without a unit if they are idle or absent.
+
+    None if neighbours differ, compute, or have a load without a number (`max`).
+    """
+    activities: set[Activity] = {task.activity for trial in group.trials for task in trial.spec.neighbours}
+    if len(activities) > 1:
+        return None
+    match next(iter(activities), Off()):
+        case Off() | Idle():
+            return NeighbourLoad(0.0, "")
+        case Network(load=None, share=float() | int() as share):
+            return NeighbourLoad(share, OF_MAXIMUM)
+        case Network(load=Load() as load) | Serve(load=load) if load.kind in _UNITS:
+            unit, factor = _UNITS[load.kind]
+            return NeighbourLoad(load.value / factor, unit)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCurve:
+    """The cells of a UUT with one workload at one load, by rising load of its neighbours in `unit`."""
+
+    uut: str
+    unit: str
+    points: tuple[tuple[float, WorkloadGroup], ...]
+
+    @property
+    def first(self) -> WorkloadGroup:
+        """The cell with the least load of neighbours."""
+        return self.points[0][1]
+
+
+def load_curves(groups: Sequence[WorkloadGroup]) -> Iterator[LoadCurve]:
+    """Yield the curves with two points or more, for each unit of the neighbours' loads.
+
+    A curve begins with the cell beside idle neighbours, or without them if that was not measured.
+    """
+    for (uut, *_), same in grouped(groups, lambda group: (group.uut, *group.cell)).items():
+        loads = [(load, group) for group in same if (load := neighbour_load(group)) is not None and group.figures]
+        idle = [group for load, group in loads if not load.unit]
+        start = next((group for group in idle if group.scenario != DEDICATED), idle[0] if idle else None)
+        for unit in dict.fromkeys(load.unit for load, _ in loads if load.unit):
+            points = [(load.value, group) for load, group in loads if load.unit == unit]
+            points += [(0.0, start)] if start else []
+            if len(points) > 1:
+                yield LoadCurve(uut, unit, tuple(sorted(points, key=lambda point: point[0])))

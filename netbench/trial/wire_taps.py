@@ -1,0 +1,243 @@
+"""The wire as witness: taps beside client and guest capture flows, and their figures are compared with the tool's."""
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netbench.capture.distribution import Distribution
+from netbench.capture.exchanges import read_exchanges
+from netbench.capture.tcp_connections import read_connections
+from netbench.capture.udp_sessions import read_datagrams
+from netbench.errors import TestbedError, UsageError
+from netbench.hosts.base import Host, Process
+from netbench.hosts.pipes import Lines, end
+from netbench.model.flow_result import FlowResult, Latencies, WireFigures
+from netbench.model.flow_witness import BYTES_TOLERANCE, UNKNOWN_NS, FlowFigures, WireTraffic, disagreement
+from netbench.model.foreign_text import decoded
+from netbench.statistics.flow_figures import PERCENTILES, has_enough
+from netbench.tools.base import FlowEnds, WireView
+
+CLIENT, GUEST = "client", "guest"  # where a tap is
+_SNAP_BYTES = 128  # headers of IPv6 and TCP with all options, and the first bytes of a tool's message
+_RING_KIB = 32 * 1024
+_LISTENING = b"listening on"
+_ARM_S, _STOP_S, _LAST_WORDS = 10.0, 30.0, 300
+# tcpdump receives blocks of frames. The kernel hands over one that is not full after 1 s (tpacket(7), libpcap's
+# timeout as tcpdump sets it); the frames in it would be lost before.
+BLOCK_S = 1.1
+_DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)$", re.M)
+
+
+@dataclass(slots=True)
+class WireTap:
+    """A capture of one stream's flows on one interface; `place` is CLIENT or GUEST.
+
+    `directory` of the host is for the capture, which is then copied to `target` on this machine.
+    """
+
+    place: str
+    host: Host
+    interface: str
+    client_address: str
+    ends: FlowEnds
+    directory: str
+    target: Path
+    process: Process | None = None
+    errors: str = ""
+    dropped: int | None = None
+    listening: bool = field(default=False)
+
+    @property
+    def path(self) -> str:
+        """The file of the capture on its host."""
+        return str(self.target) if self.host.shares_files else f"{self.directory}/{self.target.name}"
+
+    def command(self) -> list[str]:
+        """Return the command that captures."""
+        options = ["-n", "-p", "-Z", "root", "-s", str(_SNAP_BYTES), "-B", str(_RING_KIB)]
+        options += ["--time-stamp-precision=nano", "-w", self.path]
+        pair = f"host {self.client_address} and host {self.ends.address} and not arp"
+        return ["tcpdump", "-i", self.interface, *options, pair]
+
+    def start(self) -> None:
+        """Start to capture; TestbedError if that fails."""
+        self.process = self.host.spawn(self.command())
+        assert self.process.stderr is not None, "processes of hosts have pipes"
+        lines = Lines(self.process.stderr)
+        try:
+            while _LISTENING not in (line := lines.take(_ARM_S)):
+                self.errors += f"{decoded(line)} "
+        except (EOFError, TimeoutError, ValueError) as error:
+            self.abort()
+            raise TestbedError(
+                f"the tap on {self.interface} of {self.host} does not capture: {self.errors or error}"
+            ) from error
+
+    def stop(self) -> None:
+        """Stop, and fetch the capture; harmless when it does not run. TestbedError if there is none.
+
+        The flows must have ended BLOCK_S seconds ago.
+        """
+        process, self.process = self.process, None
+        if process is None:
+            return
+        if process.poll() is not None:
+            words = end(process).strip()
+            raise TestbedError(
+                f"the tap on {self.interface} of {self.host} ended during the trial, with exit code "
+                f"{process.returncode}: {words[-_LAST_WORDS:] or 'it printed nothing'}"
+            )
+        process.terminate()
+        try:
+            words = process.communicate(timeout=_STOP_S)[1]
+        except subprocess.TimeoutExpired as error:
+            end(process)
+            raise TestbedError(f"the tap on {self.interface} of {self.host} did not end in {_STOP_S:g} s") from error
+        drops = [int(match[1]) for match in _DROPPED.finditer(words)]
+        self.dropped = sum(drops) if drops else None
+        if not self.host.shares_files:
+            self.host.fetch(self.path, self.target)
+            self.host.run(["rm", "-f", self.path])
+
+    def abort(self) -> None:
+        """End it without a result."""
+        process, self.process = self.process, None
+        if process is not None:
+            with suppress(TestbedError):
+                end(process)
+
+    def figures(self, view: WireView, warm_up_s: float) -> WireFigures:
+        """Return the figures of the capture, which must have stopped; with an error where it cannot be read.
+
+        Times are those of requests that began `warm_up_s` seconds after the first one, or later, as a tool's are.
+        """
+        try:
+            read = _read_udp if view.protocol == "udp" else _read_tcp
+            return read(self, view, round(warm_up_s * 1e9))
+        except (UsageError, OSError) as error:
+            return WireFigures(self.place, dropped_frames=self.dropped, error=str(error))
+
+
+def _read_tcp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
+    who = {"client": tap.client_address, "server": tap.ends.address, "ports": [tap.ends.port]}
+    exchanges: Latencies | None = None
+    if view.exchanges:
+        found = read_exchanges(tap.target, message_bytes=view.message_bytes, **who)  # type: ignore[arg-type]
+        began_ns, lasted_ns = found.exchanges.request_first_ns, found.exchanges.response_times_ns()
+        is_measured = _measured(began_ns, warm_up_ns)[found.exchanges.is_complete]
+        traffic, exchanges = found.traffic, latencies("exchange", lasted_ns[is_measured])
+    else:
+        traffic = read_connections(tap.target, **who)  # type: ignore[arg-type]
+    connections, skipped = traffic.connections, view.control_connections
+    handshakes = np.array(connections.handshake_ns()[skipped:], np.int64)
+    return WireFigures(
+        tap.place,
+        frames=traffic.to_server.frames + traffic.to_client.frames,
+        dropped_frames=tap.dropped,
+        to_server_bytes=traffic.to_server.delivered_bytes - sum(connections.to_server_bytes[:skipped]),
+        to_client_bytes=traffic.to_client.delivered_bytes - sum(connections.to_client_bytes[:skipped]),
+        to_server_segments=traffic.to_server.segments,
+        to_client_segments=traffic.to_client.segments,
+        retransmissions=traffic.to_server.retransmissions + traffic.to_client.retransmissions,
+        uncaptured_bytes=traffic.to_server.uncaptured_bytes + traffic.to_client.uncaptured_bytes,
+        connections=_opened(traffic) - skipped,
+        latencies=tuple(times for times in (exchanges, latencies("handshake", handshakes)) if times),
+        error=traffic.quality.damage,
+    )
+
+
+def _opened(traffic: WireTraffic) -> int:
+    return traffic.opened + traffic.without_handshake
+
+
+def _read_udp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
+    capture = read_datagrams(
+        tap.target,
+        client=tap.client_address,
+        server=tap.ends.address,
+        ports=[tap.ends.port],
+        key=view.key,
+        datagram_bytes=view.message_bytes,
+    )
+    traffic, times = capture.traffic, None
+    if capture.exchanges is not None and view.exchanges:
+        found = capture.exchanges
+        answered = (found.response_ns != UNKNOWN_NS) & _measured(found.request_ns, warm_up_ns)
+        times = latencies("exchange", (found.response_ns - found.request_ns)[answered])
+    return WireFigures(
+        tap.place,
+        frames=traffic.to_server.frames + traffic.to_client.frames,
+        dropped_frames=tap.dropped,
+        to_server_bytes=traffic.to_server.payload_bytes,
+        to_client_bytes=traffic.to_client.payload_bytes,
+        to_server_segments=traffic.to_server.datagrams,
+        to_client_segments=traffic.to_client.datagrams,
+        connections=len(traffic.sessions),
+        latencies=(times,) if times else (),
+        error=traffic.quality.damage,
+    )
+
+
+def _measured(began_ns: NDArray[np.int64], warm_up_ns: int) -> NDArray[np.bool_]:
+    """Return which requests began after the warm-up."""
+    known = began_ns[began_ns != UNKNOWN_NS]
+    return began_ns >= (int(known.min()) if len(known) else 0) + warm_up_ns
+
+
+def latencies(kind: str, times_ns: NDArray[np.int64]) -> Latencies | None:
+    """Return times in ns as a distribution; None for none."""
+    found = Distribution()
+    found.add(times_ns)
+    if found.smallest is None or found.largest is None:
+        return None
+    return Latencies(kind, tuple(found.steps()), found.total, found.smallest, found.largest)
+
+
+def differences(result: FlowResult, taps: Sequence[WireFigures], view: WireView) -> Iterator[str]:
+    """Yield in words each figure in which a tool and the wire disagree.
+
+    Bytes are compared with the tap on the receiver's side, times with that beside the client.
+    """
+    by_place = {tap.place: tap for tap in taps if not tap.error}
+    client, guest = by_place.get(CLIENT), by_place.get(GUEST)
+    tool = FlowFigures(
+        result.run_to_server_bytes, result.run_to_client_bytes, _percentiles(result.latencies, view.compared)
+    )
+    wire = FlowFigures(
+        guest.to_server_bytes if guest else None,
+        client.to_client_bytes if client else None,
+        _percentiles(client.latencies, view.wire_kind) if client else {},
+    )
+    yield from map(str, disagreement(tool=tool, wire=wire))
+    if result.lost_datagrams is not None and client and guest:
+        yield from _losses(result, result.lost_datagrams, client, guest)
+
+
+def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigures) -> Iterator[str]:
+    """Yield a text if a tool reports another number of lost datagrams than was lost between the two taps."""
+    sent, arrived = client.to_server_segments, guest.to_server_segments
+    end, where = "server", "guest"
+    if result.to_client_bytes is not None:
+        sent, arrived = guest.to_client_segments, client.to_client_segments
+        end, where = "client", "client's host"
+    if sent is None or arrived is None:
+        return
+    on_link, allowed = sent - arrived, BYTES_TOLERANCE * sent
+    if abs(lost - on_link) > allowed:
+        yield (
+            f"{lost:,} of {result.started or 0:,} datagrams lost by the tool, {on_link:,} of {sent:,} between the "
+            f"taps: the others were dropped behind the {where}'s link, in the socket of the tool's {end}"
+        )
+
+
+def _percentiles(found: Sequence[Latencies], kind: str) -> Mapping[float, float]:
+    times = next((times for times in found if times.kind == kind), None)
+    if times is None:
+        return {}
+    return {part / 1000: times.percentile_ns(part) for part in PERCENTILES if has_enough(times, part)}

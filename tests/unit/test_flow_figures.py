@@ -1,0 +1,271 @@
+"""Figures of flows over trials and boots, against numpy; the cost of neighbours; findings."""
+
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from netbench.model.flow_result import Latencies
+from netbench.model.scenario import Idle, Network, Off, Serve, Stress
+from netbench.model.units import Load
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.model.workload import workload_of, workloads_of
+from netbench.report.findings import findings
+from netbench.statistics.flow_costs import (
+    OF_MAXIMUM,
+    NeighbourLoad,
+    flow_costs,
+    leading_figures,
+    load_curves,
+    neighbour_load,
+)
+from netbench.statistics.flow_figures import FIGURES_BY_NAME, figures_text, workload_groups, workload_groups_of
+from tests.unit.flows_factory import HTTP, drawn_ms, flow, flow_campaign, flow_trial, latencies, response_times, timed
+
+WHY = Reason(ReasonKind.TOOL_FAILED, "s1", "http: no answer")
+PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "p999": 99.9}
+
+
+def exact(times_ms, percent: float) -> float:
+    """The percentile by nearest rank; numpy's own rounds the rank."""
+    return float(np.sort(times_ms)[ceil(len(times_ms) * Fraction(str(percent)) / 100) - 1])
+
+
+@pytest.mark.parametrize("number", [1, 7, 100, 1000, 2345])
+def test_percentiles_are_those_of_numpy(number):
+    times = drawn_ms(2.0, number, seed=number)
+    known = latencies("response", times)
+    for percent in (0.001, 50, 95, 99, 99.9, 100):
+        assert known.percentile_ns(round(1000 * percent)) / 1e6 == pytest.approx(exact(times, percent)), percent
+    ranks = sorted({1, (number + 1) // 2, number})
+    assert np.array(known.times_at_ns(ranks)) / 1e6 == pytest.approx(np.sort(times)[np.array(ranks) - 1])
+
+
+def test_a_percentile_of_a_cell_is_that_of_all_times_and_its_interval_is_over_boots():
+    times = [[drawn_ms(1.0 + boot / 10, 1000 + 500 * boot, seed=10 * boot + n) for n in range(2)] for boot in range(3)]
+    trials = [
+        flow_trial(timed(of_trial), boot=boot + 1, repetition=2 * boot + n, index=2 * boot + n)
+        for boot, of_boot in enumerate(times)
+        for n, of_trial in enumerate(of_boot)
+    ]
+    (group,) = workload_groups(trials)
+    for name, percent in PERCENTILES.items():
+        interval = group.figures[f"response_{name}_ms"]
+        assert interval.mean == pytest.approx(exact(np.concatenate([*map(np.concatenate, times)]), percent))
+        boots = [exact(np.concatenate(of_boot), percent) for of_boot in times]
+        width = stats.t.ppf(0.975, 2) * np.std(boots, ddof=1) / np.sqrt(3)
+        assert (interval.half_width, interval.n, interval.boots) == (pytest.approx(width), 6, 3)
+
+
+def test_the_trials_of_a_single_boot_are_the_units():
+    times = [drawn_ms(1.0, 400, seed) for seed in range(4)]
+    (group,) = workload_groups(
+        flow_trial(timed(of_trial), boot=1, repetition=n, index=n) for n, of_trial in enumerate(times)
+    )
+    p99 = [exact(of_trial, 99) for of_trial in times]
+    width = stats.t.ppf(0.975, 3) * np.std(p99, ddof=1) / 2
+    assert group.figures["response_p99_ms"].half_width == pytest.approx(width)
+    p999 = group.figures["response_p999_ms"]
+    assert p999.mean == pytest.approx(exact(np.concatenate(times), 99.9)), "no trial alone has 1,000 times"
+    assert p999.half_width is None
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("p50", 1), ("p95", 20), ("p99", 100), ("p999", 1000)], ids=lambda value: str(value)
+)
+def test_a_percentile_needs_times_beyond_it(name, number):
+    for times, is_known in ((number, True), (number - 1, False)):
+        figure = FIGURES_BY_NAME[f"rtt_{name}_ms"]
+        flows = [timed([1.0] * times, "rtt")] if times else [flow()]
+        assert (figure.read(flows) is not None) is is_known
+
+
+@pytest.mark.parametrize(
+    ("flows", "name", "expected"),
+    [
+        ([flow(to_server_bytes=125_000), flow("s2", to_server_bytes=250_000)], "to_server_mbps", 3.0),
+        ([flow(to_server_bytes=125_000), flow("s2")], "to_server_mbps", None),
+        ([flow(completed=90), flow("s2", completed=50, duration_s=0.5)], "completed_per_s", 190.0),
+        (
+            [flow(started=100, errors={"timeout": 50}), flow("s2", started=100, errors={"reset": 50})],
+            "error_ratio",
+            0.5,
+        ),
+        ([flow(started=300, errors={"timeout": 3}), flow("s2", started=100)], "error_ratio", 0.0075),
+        ([flow(started=None)], "error_ratio", None),
+        ([flow(retransmissions=3), flow("s2", retransmissions=4)], "retransmissions", 7),
+        ([timed([1, 1, 1]), timed([3, 3, 3, 3], stream="s2")], "response_p50_ms", 3.0),
+    ],
+)
+def test_all_clients_of_a_trial_are_added_up(flows, name, expected):
+    assert FIGURES_BY_NAME[name].read(flows) == (None if expected is None else pytest.approx(expected))
+
+
+def test_only_valid_trials_count_and_the_others_are_kept_apart():
+    trials = [
+        flow_trial(flow(completed=100), repetition=1),
+        flow_trial(flow(completed=50), repetition=2, reasons=(Reason(ReasonKind.TOOL_DISAGREES, "s1", "bytes"),)),
+        flow_trial(flow(error="no answer"), repetition=3, reasons=(WHY,)),
+    ]
+    (group,) = workload_groups(trials)
+    assert (len(group.valid), len(group.suspicious), len(group.invalid)) == (1, 1, 1)
+    assert (group.figures["completed_per_s"].mean, group.figures["completed_per_s"].half_width) == (100, None)
+    assert group.reasons[-1] == WHY
+    assert figures_text([flow(error="no answer")]) == "no result"
+
+
+def test_cells_are_in_the_order_of_topology_and_profile_and_their_options_and_loads_rise():
+    works = workloads_of({"kind": "iperf3", "message_size": [1024, 64]})
+    cells = [
+        (uut, work, load) for load in ("max", "20Mbit/s", "100Mbit/s") for work in works for uut in ("container", "raw")
+    ]
+    trials = [flow_trial(flow(), uut=uut, workload=work, load=load) for uut, work, load in cells]
+    groups = workload_groups_of(flow_campaign(trials, uuts=("raw", "container")))
+    assert [group.uut for group in groups] == ["raw"] * 6 + ["container"] * 6
+    assert [group.workload.option("message_size") for group in groups[:6]] == [64] * 3 + [1024] * 3
+    assert [str(group.load) for group in groups[:3]] == ["20Mbit/s", "100Mbit/s", "max"]
+
+
+RATE = Load.parse("20000fps")
+
+
+@pytest.mark.parametrize(
+    ("activity", "expected"),
+    [
+        (None, NeighbourLoad(0.0, "")),
+        (Off(), NeighbourLoad(0.0, "")),
+        (Idle(), NeighbourLoad(0.0, "")),
+        (Network(None, 95.0), NeighbourLoad(95.0, OF_MAXIMUM)),
+        (Network(RATE), NeighbourLoad(20_000.0, "frames/s")),
+        (Network(Load.parse("100Mbit/s")), NeighbourLoad(100.0, "Mbit/s")),
+        (Serve(HTTP, Load.parse("50/s")), NeighbourLoad(50.0, "operations/s")),
+        (Serve(HTTP, Load.parse("max")), None),
+        (Stress(cpu=8), None),
+    ],
+    ids=str,
+)
+def test_the_load_of_the_neighbours(activity, expected):
+    (group,) = workload_groups([flow_trial(flow(), activity=activity)])
+    assert neighbour_load(group) == expected
+
+
+def test_a_curve_begins_beside_idle_neighbours():
+    groups = workload_groups_of(response_times({"raw": 1.0, "container": 2.0}, boots=2, repetitions=1, number=200))
+    curves = list(load_curves(groups))
+    assert [(curve.uut, curve.unit) for curve in curves] == [("raw", OF_MAXIMUM), ("container", OF_MAXIMUM)]
+    assert [x for x, _ in curves[0].points] == [0, 25, 50, 95]
+    assert curves[0].first.scenario == "shared-idle"
+
+
+def test_the_cost_of_a_neighbour_is_the_ratio_to_the_cell_without_it():
+    groups = workload_groups_of(response_times({"raw": 1.0}, slope=4.0))
+    costs = {cost.group.scenario: cost for cost in flow_costs(groups) if cost.figure.name == "response_p99_ms"}
+    assert set(costs) == {"neighbour-25", "neighbour-50", "neighbour-95"}
+    assert all(cost.is_cost for cost in costs.values())
+    assert costs["neighbour-95"].ratio.ratio == pytest.approx(1 + 3 * 0.95, rel=0.1)
+    rates = [cost for cost in flow_costs(groups) if cost.figure.name == "completed_per_s"]
+    assert not any(cost.is_cost for cost in rates), "the neighbour takes no throughput"
+
+
+@pytest.mark.parametrize(
+    ("flows", "expected"),
+    [
+        (flow(completed=None, to_server_bytes=1, to_client_bytes=1), ["to_server_mbps", "to_client_mbps"]),
+        (flow(), ["completed_per_s"]),
+        (timed([1.0] * 100), ["response_p99_ms", "completed_per_s"]),
+        (timed([1.0] * 20, "rtt", to_client_bytes=1), ["rtt_p95_ms", "to_client_mbps"]),
+        (timed([1.0], "connect", completed=None), ["connect_p50_ms"]),
+    ],
+)
+def test_cells_are_ranked_by_the_highest_percentile_up_to_p99_and_by_rates(flows, expected):
+    assert [figure.name for figure in leading_figures(workload_groups([flow_trial(flows)]))] == expected
+
+
+def test_no_times_are_no_distribution():
+    assert Latencies.merged([]) is None
+
+
+def texts(results) -> dict[str, str]:
+    return {finding.topic: finding.text for finding in findings(results)}
+
+
+def bandwidths(**by_uut):
+    """A campaign of UUTs with these bandwidths in Mbit/s, one for each boot."""
+    trials = [
+        flow_trial(
+            flow("s1", "iperf3", to_server_bytes=round(rate * 125_000), intended=None, started=None, completed=None),
+            uut=uut,
+            workload=workload_of("iperf3"),
+            load="max",
+            boot=10 * place + n,
+            repetition=n,
+        )
+        for place, (uut, rates) in enumerate(by_uut.items(), 1)
+        for n, rate in enumerate(rates, 1)
+    ]
+    return flow_campaign(trials)
+
+
+@pytest.mark.parametrize(
+    ("by_uut", "expected"),
+    [
+        (
+            {"raw": (100, 101, 99), "container": (50, 51, 49)},
+            "raw has the highest bandwidth to the server: 100 ± 2 Mbit/s, 2.00 × container (1.89 … 2.12). "
+            "container 50.0 ± 2.5 Mbit/s, 0.50 × raw (0.47 … 0.53).",
+        ),
+        (
+            {"raw": (100, 101, 99), "container": (200, 201, 199)},
+            "container has the highest bandwidth to the server: 200 ± 2 Mbit/s, 2.00 × raw (1.95 … 2.06). raw 100 ± 2",
+        ),
+        (
+            {"raw": (100, 120, 80), "container": (90, 110, 70)},
+            "raw and container have the highest bandwidth to the server; the best of them is unknown.",
+        ),
+        ({"raw": (100,), "container": (50,)}, "raw and container have the highest bandwidth to the server; the best"),
+        (
+            {"raw": (100, 100.1, 99.9), "container": (100.1, 100, 100.2)},
+            "The bandwidth to the server of raw and container differs by less than 1 %: 100 ± 0.25 Mbit/s.",
+        ),
+        ({"raw": (100, 101, 99)}, "The bandwidth to the server of raw is 100 ± 2 Mbit/s."),
+    ],
+)
+def test_the_first_finding_names_the_best_uut_only_if_it_is_known(by_uut, expected):
+    assert texts(bandwidths(**by_uut))["Rate"].startswith(expected)
+
+
+def test_the_costliest_neighbour_is_named_with_its_cost_for_each_uut():
+    text = texts(response_times({"raw": 1.0, "container": 1.3}))["Neighbours"]
+    assert text.startswith("neighbour-95 costs most: it raises the p99 response time of raw by 2")
+    assert " and of container by 2" in text
+    assert "compared with shared-idle. Conditions: http at 100/s, n = 6 on 3 boots." in text
+
+
+def test_neighbours_without_effect_leave_a_limit():
+    text = texts(response_times({"raw": 1.0}, slope=1.0, boots=5))["Neighbours"]
+    assert text.startswith("No significant cost of a neighbour was found. raw: changes above")
+
+
+@pytest.mark.parametrize(
+    ("flows", "expected"),
+    [
+        (
+            timed([1.0] * 100, errors={"timeout": 7}, completed=93),
+            "Operations of raw failed, up to 7.0 % (http at 100/s",
+        ),
+        (flow(started=80, completed=80), "Clients of raw started fewer operations than intended, as few as 80.0 %"),
+        (flow(client_cpu_share=0.97), "which used up to 97.0 % of its CPU"),
+        (flow(), "The scatter is unknown (n = 1): measure three repetitions or more."),
+    ],
+)
+def test_figures_that_are_not_to_be_trusted_are_caveats(flows, expected):
+    trials = [flow_trial(flows, repetition=number) for number in range(1, 2 if "n = 1" in expected else 4)]
+    assert expected in texts(flow_campaign(trials))["Caveats"]
+
+
+def test_without_a_valid_trial_there_is_the_reason():
+    failed = flow_campaign([flow_trial(flow(error="no answer"), reasons=(WHY,))])
+    (finding,) = findings(failed)
+    assert "none of 1 measured trial is valid, most often because of tool-failed" in finding.text
