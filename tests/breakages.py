@@ -23,7 +23,7 @@ from netbench.testbed.testbed import Testbed, open_testbed
 from netbench.trial.run import run_trial
 from netbench.trial.sources_and_sinks import Recording
 from netbench.uut.base import ActiveGuest
-from tests.commands import FEW_FRAMES, HELD_UP
+from tests.commands import FEW_FRAMES, REPEATED
 from tests.unit.inputs import planned_trial
 
 SENT = FEW_FRAMES
@@ -119,7 +119,7 @@ def measured_on(
 
 def _held_up(result: TrialResult) -> bool:
     """Whether this machine stalled for a moment during the trial; a campaign repeats such a trial, too."""
-    return any(reason.kind.value in HELD_UP for reason in result.reasons)
+    return any(reason.kind.value in REPEATED for reason in result.reasons)
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from netbench.results.export_files import export
 
 # The reasons against a trial in which this machine, or an emulated one, stalled for a moment.
 HELD_UP = frozenset({"uneven-pacing", "buffered", "sources-apart"})
+# The reasons for which tests repeat a trial, as a campaign repeats invalid ones.
+REPEATED = HELD_UP | {"tester-disturbed"}
 # In tests these commands exit with 1 if a trial stayed invalid.
 STRICT = frozenset({"run", "resume", "search"})
 # Most tests need no noise floor, which takes more than a second.

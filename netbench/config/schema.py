@@ -97,7 +97,9 @@ def profile_schema() -> Schema:
     """Return the schema of a profile."""
     schema = _schema_of(Profile)
     definitions, properties = schema["$defs"], schema["properties"]
-    for key, models in profile_kinds().items():
+    kinds = profile_kinds()
+    properties["tool"] = _tools(definitions, kinds.pop("tool"))
+    for key, models in kinds.items():
         spec = f"{key.capitalize()}Spec"
         definitions[spec] = _with_kinds(definitions, definitions[spec], models)
         properties[key] = {"anyOf": [{"enum": sorted(models)}, {"$ref": f"#/$defs/{spec}"}]}
@@ -105,6 +107,22 @@ def profile_schema() -> Schema:
     scenario = {"anyOf": [named, {"$ref": "#/$defs/Scenario"}, _steps(definitions)]}
     properties["scenarios"] = {"anyOf": [scenario, {"type": "array", "items": scenario, "minItems": 1}]}
     return _complete(schema, "profile")
+
+
+def _tools(definitions: Schema, models: Mapping[str, type[BaseModel]]) -> Schema:
+    """Return the schema of tools: kinds, or mappings in which each option may have several values, or a list of these.
+
+    Their schemas are added to the definitions.
+    """
+    base: Schema = {"type": "object", "properties": {"name": _TEXT}, "required": ["kind"]}
+    spec = _with_kinds(definitions, base, models)
+    for case in spec["allOf"]:
+        options = case["then"]["properties"]
+        for key in options.keys() - {"kind", "name"}:
+            options[key] = {"anyOf": [options[key], {"type": "array", "items": options[key], "minItems": 1}]}
+    definitions["ToolSpec"] = spec
+    tool = {"anyOf": [{"enum": sorted(models)}, {"$ref": "#/$defs/ToolSpec"}]}
+    return {"anyOf": [tool, {"type": "array", "items": tool, "minItems": 1}]}
 
 
 SCHEMAS: Mapping[str, Callable[[], Schema]] = {"topology": topology_schema, "profile": profile_schema}

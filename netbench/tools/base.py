@@ -77,7 +77,8 @@ class WireView:
     Its first `control_connections` carry no data of the flows. With `exchanges` the wire shows a time for each request
     and its response, which the tool reports as latencies of the kind `compared`; `wire_kind` `handshake` compares
     those with the time to connect instead. `message_bytes` is the size of messages that may be on their way at once.
-    `key` is the number in each datagram.
+    `key` is the number in each datagram. `buffered_bytes` may be in socket buffers when the tool ends: it counts them
+    otherwise than the wire does. `warm_up_s` is the tool's own warm-up, if it has one.
     """
 
     protocol: Literal["tcp", "udp"] = "tcp"
@@ -87,6 +88,8 @@ class WireView:
     wire_kind: Literal["exchange", "handshake"] = "exchange"
     message_bytes: int | None = None
     key: PayloadKey | None = None
+    buffered_bytes: int = 0
+    warm_up_s: float | None = None
 
 
 class Tool(ABC):
@@ -103,9 +106,8 @@ class Tool(ABC):
     def __init__(self, options: BaseModel) -> None:
         self._options = options
 
-    @property
-    def wire_view(self) -> WireView:
-        """How its flows look on the wire: by default as TCP connections whose bytes it reports."""
+    def wire_view(self, load: Load) -> WireView:
+        """Return how its flows look on the wire: by default as TCP connections whose bytes it reports."""
         return WireView()
 
     def unsupported_reason(self, load: Load) -> str:

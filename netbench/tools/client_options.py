@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from netbench.model.units import Load, LoadKind
 from netbench.tools.base import GRACE_S, Demand, FlowEnds
-from netbench.tools.client_loop import LoopSettings
+from netbench.tools.client_load import LoopSettings
 
 CLIENT_MODULE = "netbench.tools.tcp_client"
 # After its duration a client awaits the outstanding operations.

@@ -13,7 +13,7 @@ from netbench.hosts.base import Completed
 from netbench.hosts.remote_code import module_command_on
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import Load, LoadKind
-from netbench.tools.base import Demand, FlowEnds, Tool
+from netbench.tools.base import Demand, FlowEnds, Tool, WireView
 from netbench.tools.client_options import CLIENT_MODULE, ClientOptions, unstartable_reason
 from netbench.tools.client_output import figures_of
 from netbench.tools.nginx import NGINX, SERVER_PROGRAMS, nginx_command, write_nginx_files
@@ -38,6 +38,9 @@ class Connect(Tool):
 
     def unsupported_reason(self, load: Load) -> str:
         return unstartable_reason(load) or super().unsupported_reason(load)
+
+    def wire_view(self, load: Load) -> WireView:
+        return WireView(compared="connect", wire_kind="handshake")
 
     def before_serving(self, ends: FlowEnds) -> None:
         write_nginx_files(ends, self.options.workers, body_size=0)

@@ -40,8 +40,7 @@ class Http(Tool):
     def unsupported_reason(self, load: Load) -> str:
         return unstartable_reason(load) or super().unsupported_reason(load)
 
-    @property
-    def wire_view(self) -> WireView:
+    def wire_view(self, load: Load) -> WireView:
         return WireView(exchanges=True, compared="service")
 
     def before_serving(self, ends: FlowEnds) -> None:

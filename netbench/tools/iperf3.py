@@ -11,9 +11,11 @@ from netbench.hosts.base import Completed
 from netbench.linux.requirements import Command
 from netbench.model.datagram_witness import IPERF3_KEY
 from netbench.model.flow_result import FlowResult
-from netbench.model.units import LoadKind
+from netbench.model.units import Load, LoadKind
 from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of, whole_number
 
+# Linux limits send and receive buffers to 4 and 6 MiB by default (tcp_wmem and tcp_rmem, ip-sysctl.rst).
+_SOCKET_BYTES = 10 << 20
 _ROUNDING = 1e-6  # of seconds, in a rate
 _INTERVALS_S = 0.3  # at the end, and at that of the omitted time
 
@@ -50,11 +52,12 @@ class Iperf3(Tool):
         super().__init__(options)
         self.options = options
 
-    @property
-    def wire_view(self) -> WireView:
+    def wire_view(self, load: Load) -> WireView:
         if self.options.protocol == "udp":
             return WireView("udp", key=IPERF3_KEY, message_bytes=self.options.message_size)
-        return WireView(control_connections=1)
+        # It counts what it wrote to a socket although it drops the rest at its end, or does not wait for the rest.
+        buffered = _SOCKET_BYTES * self.options.flows if load.kind is LoadKind.MAX else 0
+        return WireView(control_connections=1, buffered_bytes=buffered)
 
     def server_command(self, ends: FlowEnds) -> Sequence[str]:
         return ["iperf3", "--server", "--bind", ends.address, "--port", str(ends.port)]

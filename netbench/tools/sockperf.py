@@ -1,6 +1,7 @@
 """Tool `sockperf`: round-trip times of UDP datagrams and TCP messages (Mellanox/sockperf, version 3)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -9,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from netbench.hosts.base import Completed
 from netbench.hosts.remote_code import module_command_on
 from netbench.linux.requirements import Command
+from netbench.model.datagram_witness import SOCKPERF_KEY
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import Load, LoadKind
-from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, number_of, whole_number
+from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of, whole_number
 from netbench.tools.client_output import latencies_of, read_output
 
 _CLIENT = "netbench.tools.sockperf_client"
@@ -56,6 +58,14 @@ class Sockperf(Tool):
         if load.kind is LoadKind.OPERATION_RATE and (load.value < 1 or load.value % 1):
             return f"sockperf sends whole messages per second, not {load.value:g}"
         return super().unsupported_reason(load)
+
+    def wire_view(self, load: Load) -> WireView:
+        options = self.options
+        answered = load.kind is LoadKind.MAX or options.reply_every == 1
+        view = WireView(options.protocol, exchanges=answered, compared="rtt", warm_up_s=_WARM_UP_S)
+        if options.protocol == "udp":
+            return replace(view, key=SOCKPERF_KEY, message_bytes=options.message_size)
+        return replace(view, message_bytes=options.message_size)
 
     def server_command(self, ends: FlowEnds) -> Sequence[str]:
         return ["sockperf", "server", *self._endpoint(ends)]

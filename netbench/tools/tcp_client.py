@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.distribution import Distribution
-from netbench.tools.client_loop import Figures, Loop, LoopSettings, Session, kind_of
+from netbench.tools.client_load import Figures, LoopSettings
+from netbench.tools.client_loop import Loop, Session, kind_of
 from netbench.tools.http_response import Response
 from netbench.tools.sealed_output import sealed
 

@@ -66,7 +66,7 @@ class GuestFlows:
                 continue
             try:
                 tap.stop()
-                figures = tap.figures(self.tool.wire_view, self.demand.warm_up_s)
+                figures = tap.figures(self.tool.wire_view(self.serve.load), self.demand.warm_up_s)
             except MachineGoneError:
                 raise
             except TestbedError as error:
@@ -141,7 +141,7 @@ def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
         if error:
             yield Reason(ReasonKind.TOOL_FAILED, result.stream, f"{flows.serve.workload.tool}: {error}")
             continue
-        for difference in differences(result, result.wire, flows.tool.wire_view):
+        for difference in differences(result, result.wire, flows.tool.wire_view(flows.serve.load)):
             yield Reason(ReasonKind.TOOL_DISAGREES, result.stream, f"{flows.serve.workload.tool}: {difference}")
         for tap in result.wire:
             if tap.error:

@@ -4,7 +4,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +119,7 @@ class WireTap:
         """
         try:
             read = _read_udp if view.protocol == "udp" else _read_tcp
-            return read(self, view, round(warm_up_s * 1e9))
+            return read(self, view, round((warm_up_s if view.warm_up_s is None else view.warm_up_s) * 1e9))
         except (UsageError, OSError) as error:
             return WireFigures(self.place, dropped_frames=self.dropped, error=str(error))
 
@@ -214,9 +214,19 @@ def differences(result: FlowResult, taps: Sequence[WireFigures], view: WireView)
         client.to_client_bytes if client else None,
         _percentiles(client.latencies, view.wire_kind) if client else {},
     )
-    yield from map(str, disagreement(tool=tool, wire=wire))
-    if result.lost_datagrams is not None and client and guest:
+    yield from map(str, disagreement(tool=_without_buffered(tool, wire, view.buffered_bytes), wire=wire))
+    is_one_way = (result.to_server_bytes is None) != (result.to_client_bytes is None)
+    if result.lost_datagrams is not None and is_one_way and client and guest:
         yield from _losses(result, result.lost_datagrams, client, guest)
+
+
+def _without_buffered(tool: FlowFigures, wire: FlowFigures, buffered: int) -> FlowFigures:
+    """Return the figures of a tool without the bytes that differ by no more than socket buffers may hold."""
+    if tool.to_server_bytes is not None and abs(tool.to_server_bytes - (wire.to_server_bytes or 0)) <= buffered:
+        tool = replace(tool, to_server_bytes=None)
+    if tool.to_client_bytes is not None and abs(tool.to_client_bytes - (wire.to_client_bytes or 0)) <= buffered:
+        tool = replace(tool, to_client_bytes=None)
+    return tool
 
 
 def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigures) -> Iterator[str]:

@@ -144,8 +144,11 @@ def test_a_command_with_input_and_special_characters(host):
 @with_processes
 def test_a_command_that_takes_too_long_is_ended_with_the_processes_it_started(host, tmp_path):
     child = tmp_path / "child"
-    with pytest.raises(TestbedError, match="did not end within 0.3 s"):
-        host.run(["sh", "-c", f"sleep 60 & echo $! >{child}; wait"], timeout_s=0.3)
+    for limit_s in (0.3, 5.0):
+        with pytest.raises(TestbedError, match=f"did not end within {limit_s:g} s"):
+            host.run(["sh", "-c", f"sleep 60 & echo $! >{child}; wait"], timeout_s=limit_s)
+        if child.exists() and child.read_text():  # or this machine was stalled before the shell had begun
+            break
     assert wait_until(lambda: not is_running(int(child.read_text())), 10)
 
 

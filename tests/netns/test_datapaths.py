@@ -141,8 +141,8 @@ def test_every_frame_of_a_campaign_is_accounted_for(results, tmp_path):
     (tmp_path / "topology.yaml").write_text(yaml_text(wanted))
     output = [*FEW, *settings(frame_sizes="64,1518", loads="2000fps,max", order="sequential")]
     done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *output)
-    assert done.returncode == 0, done.stdout + done.stderr
     measured = rows(results)
+    assert done.returncode == any(row["verdict"] == "invalid" for row in measured), done.stdout + done.stderr
     assert len(measured) == 2 * 2 * 2 * len(ways)
     for row in measured:
         sent, received, lost, unexplained = (
@@ -151,7 +151,10 @@ def test_every_frame_of_a_campaign_is_accounted_for(results, tmp_path):
         assert (sent, unexplained) == (received + lost, 0), row
         if row["intended_fps"] and float(row["intended_fps"]) == 2000:
             assert (verdict_of(row), lost, received) == ("valid", 0, FEW_FRAMES), row
-        elif lost:
+            continue
+        # On a busy machine no attempt may have the CPU time that a UUT and its source need at the highest load.
+        assert verdict_of(row) == "valid" or row["reasons"] == "tester-disturbed", row
+        if lost:
             assert "between" not in row["lost_at"], f"a counter names the place: {row}"
 
 

@@ -98,7 +98,7 @@ def test_a_high_rate_is_kept_on_a_cpu_that_another_session_wants_too(lab, opened
         finally:
             other.kill()
     assert (sent.error, sent.frames) == ("", 900_000)
-    assert 0.5 <= sent.duration_s < 0.6, "with half of the CPU it takes 0.7 s at least"
+    assert 0.5 <= sent.duration_s < 0.65, "with half of the CPU it takes 0.7 s at least"
 
 
 def test_as_fast_as_it_can_is_a_sequence_whose_losses_the_device_counts(lab, opened, tmp_path):

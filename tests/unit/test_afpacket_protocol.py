@@ -51,7 +51,7 @@ class ScriptedHost(LocalHost):
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     for module, name in ((worker_source, "_PREPARE_S"), (worker_source, "_STOP_S"), (worker_client, "_END_S")):
-        monkeypatch.setattr(module, name, 0.5)
+        monkeypatch.setattr(module, name, 2.0)
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.trusted_code import module_command
 from netbench.model.units import Load
 from netbench.tools.base import Demand, FlowEnds
-from netbench.tools.client_loop import LoopSettings, kind_of
+from netbench.tools.client_load import LoopSettings
+from netbench.tools.client_loop import kind_of
 from netbench.tools.connect import Connect, ConnectOptions
 from netbench.tools.http import Http, HttpOptions
 from netbench.tools.http_response import Response

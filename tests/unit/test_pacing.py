@@ -8,6 +8,8 @@ import pytest
 from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Unpaced
 from netbench.generators.source_worker import Halt
 
+ATTEMPTS = 5
+
 
 def blocks(pacer) -> list[range]:
     handed = []
@@ -63,9 +65,11 @@ def test_what_is_overdue_at_the_end_is_sent_for_a_while_and_then_left():
 
 
 def test_half_a_trial_at_a_stand_is_uneven():
-    pacer = Paced(100, 1e4, time.monotonic_ns(), Halt(), longest_s=1.0)
-    for _ in range(50):
-        pacer.next_block()
+    for _ in range(ATTEMPTS):
+        pacer = Paced(100, 1e4, time.monotonic_ns(), Halt(), longest_s=1.0)
+        handed = [pacer.next_block() for _ in range(50)]
+        if handed[-1] is not None and handed[-1].stop < 75:  # or this machine itself stopped the test
+            break
     time.sleep(0.2)
     blocks(pacer)
     assert pacer.unevenness(100, time.monotonic_ns()) > 0.3
@@ -106,12 +110,12 @@ def test_a_slot_ends_one_gap_after_its_frame_is_due():
 
 def test_unpaced_hands_out_full_blocks_until_the_time_is_up():
     start_ns = time.monotonic_ns() + 1_000_000
-    pacer = Unpaced(0.01, start_ns, Halt())
+    pacer = Unpaced(0.2, start_ns, Halt())
     first = pacer.next_block()
     assert first == range(MAX_BLOCK_FRAMES)
     assert time.monotonic_ns() >= start_ns
     rest = blocks(pacer)
-    assert time.monotonic_ns() >= start_ns + 10_000_000
+    assert time.monotonic_ns() >= start_ns + 200_000_000
     starts = [block.start for block in (first, *rest)]
     assert {len(block) for block in rest} == {MAX_BLOCK_FRAMES}
     assert starts == list(range(0, pacer.max_burst_frames, MAX_BLOCK_FRAMES))
@@ -119,10 +123,15 @@ def test_unpaced_hands_out_full_blocks_until_the_time_is_up():
 
 @pytest.mark.parametrize(("every_s", "stopped_s"), [(0.0001, 0.3), (0.01, 0.0)])
 def test_without_a_rate_a_stop_is_lateness_and_slow_blocks_are_not(every_s: float, stopped_s: float) -> None:
-    pacer = Unpaced(1.0, time.monotonic_ns(), Halt())
-    for number in range(30):
-        assert pacer.next_block() is not None
-        time.sleep(every_s + (stopped_s if number == 20 else 0))
+    for _ in range(ATTEMPTS):
+        pacer, longest_s = Unpaced(60.0, time.monotonic_ns(), Halt()), 0.0
+        for number in range(30):
+            began = time.monotonic()
+            assert pacer.next_block() is not None
+            time.sleep(every_s + (stopped_s if number == 20 else 0))
+            longest_s = max(longest_s, time.monotonic() - began)
+        if longest_s < stopped_s + 0.1:  # or this machine itself stopped the test
+            break
     assert (pacer.max_lateness_ns > 150_000_000) is (stopped_s > 0)
 
 

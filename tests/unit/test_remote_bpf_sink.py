@@ -96,7 +96,7 @@ class ScriptedHost(LocalHost):
 @pytest.fixture
 def counting(monkeypatch):
     """Counts on a host with these scripts; closed afterwards."""
-    monkeypatch.setattr(worker_client, "_END_S", 0.5)
+    monkeypatch.setattr(worker_client, "_END_S", 2.0)
     made = []
 
     def make(*scripts: str) -> tuple[RemoteCounting, ScriptedHost]:

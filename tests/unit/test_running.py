@@ -9,6 +9,7 @@ from threading import Thread
 import pytest
 
 from netbench.errors import MissingError
+from netbench.hosts.clock import wait_until
 from netbench.linux.locks import measuring, other_measurements, when_alone
 from netbench.linux.recovery_journal import clean
 
@@ -77,6 +78,7 @@ def test_who_waits_begins_when_all_others_have_ended_and_one_at_a_time(tmp_path)
         waiters = [Thread(target=wait_and_measure, daemon=True) for _ in range(2)]
         for waiter in waiters:
             waiter.start()
+        assert wait_until(lambda: len(output) == 2, 20), "both look before the first has ended"
         time.sleep(0.7)
         assert first.overlapping() == []
     for waiter in waiters:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 import pytest
@@ -15,7 +16,7 @@ from pydantic import BaseModel, PlainSerializer, TypeAdapter
 import netbench
 from netbench.hosts.local import LocalHost
 from netbench.model.documents import document_of, plain, plain_text, plain_value
-from netbench.signals import Stopped, shielded, stopping_on_signals
+from netbench.signals import _REPEATED_S, Stopped, shielded, stopping_on_signals
 
 STOPPING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
@@ -231,13 +232,15 @@ def test_only_documents_have_pydantic_spell_models():
 
 def test_a_signal_after_a_pause_stops_again(monkeypatch):
     """The first one may have been swallowed by code that ignores exceptions, or its clean-up may take too long."""
-    monkeypatch.setattr("netbench.signals._REPEATED_S", 0.02)
+    now_s = 1000.0
+    monkeypatch.setattr("netbench.signals.time", SimpleNamespace(monotonic=lambda: now_s))
     with stopping_on_signals():
         for _ in range(2):
             with pytest.raises(Stopped):
                 send(signal.SIGINT)
+            now_s += _REPEATED_S - 0.01
             send(signal.SIGINT)
-            time.sleep(0.03)
+            now_s += _REPEATED_S
 
 
 def test_a_shield_is_lifted_for_a_part_of_its_block_but_not_beneath_another():

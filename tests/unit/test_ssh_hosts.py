@@ -389,10 +389,12 @@ class Answering(LocalHost):
 
     def __init__(self, scripts):
         super().__init__("local", "RUN")
-        self._scripts = scripts
+        self.scripts = scripts
+        self.processes = []
 
     def spawn(self, argv):
-        return super().spawn(["sh", "-c", self._scripts[argv[argv.index("--") + 1]]])
+        self.processes.append(super().spawn(["sh", "-c", self.scripts[argv[argv.index("--") + 1]]]))
+        return self.processes[-1]
 
 
 def end_told(script):
@@ -416,11 +418,13 @@ def test_why_a_connection_ended_is_reported_anyone_who_sees_its_end_first():
 
 
 def test_hosts_that_hang_are_waited_for_together_and_reported_from_those_that_answer(tmp_path, monkeypatch):
-    waited = []
+    waited, here = [], Answering({})
 
     def wait_less(condition, limit_s):
+        """Wait for the two hosts that answer only."""
         waited.append(limit_s)
-        return wait_until(condition, 0.5)
+        assert wait_until(lambda: sum(process.poll() is not None for process in here.processes) == 2, 20)
+        return condition()
 
     monkeypatch.setattr(ssh_checks, "wait_until", wait_less)
     hosts = SEVEN.model_dump(mode="json", exclude_none=True)
@@ -429,12 +433,10 @@ def test_hosts_that_hang_are_waited_for_together_and_reported_from_those_that_an
     hosts["hosts"]["sink3"]["password"] = {"env": "NO_SUCH"}
     topology = Topology.model_validate(hosts)
     addresses = [spec.address for spec in topology.ssh_hosts.values()]
-    scripts = dict.fromkeys(addresses, "sleep 60")
+    here.scripts = scripts = dict.fromkeys(addresses, "sleep 60")
     scripts[addresses[1]] = "echo 'system=plan9'; echo 'python=3 13 1'; echo 'sign:ip=/sbin/ip'"
     scripts[addresses[2]] = "echo 'Host key verification failed.' >&2; exit 255"
-    hung, answered, refused, *others, without_password, _ = checks_of_hosts(
-        topology, Answering(scripts), Passwords(tmp_path)
-    )
+    hung, answered, refused, *others, without_password, _ = checks_of_hosts(topology, here, Passwords(tmp_path))
     assert waited == [30.0], "once for all"
     assert {looked_at.checks[0].found for looked_at in (hung, *others)} == {"no answer within 30 s"}
     assert without_password.checks[0].found.endswith("there is no variable NO_SUCH in the environment")

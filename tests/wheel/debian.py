@@ -20,7 +20,7 @@ PACKAGES = (
     "xz-utils",
 )
 _LEFT_OUT = ("doc", "locale", "man")
-_TIME_LIMIT_S = 280
+_TIME_LIMIT_S = 480
 # Run by a shell with private mounts. The machine's package sources and its pip configuration are used there too;
 # netbench's files in /run are separate. $1: the root; $2: a directory shared by both sides.
 _ENTER = """

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from netbench.hosts.base import Completed
 from netbench.model.flow_result import FlowResult, Latencies
+from netbench.model.units import Load
 from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView
 
 _SERVER = """
@@ -33,8 +34,7 @@ class Echo(Tool):
 
     server_programs = ("python3",)
 
-    @property
-    def wire_view(self) -> WireView:
+    def wire_view(self, load: Load) -> WireView:
         return WireView(exchanges=True, compared="rtt")
 
     def server_command(self, ends: FlowEnds) -> Sequence[str]:
