@@ -60,7 +60,8 @@ def link(machine):
 
 @pytest.fixture
 def ends(link, tmp_path):
-    return FlowEnds("a", 1, *link, ADDRESS, str(tmp_path))
+    client, server = link
+    return FlowEnds("a", 1, client, server, ADDRESS, str(tmp_path))
 
 
 @contextmanager

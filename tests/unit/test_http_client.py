@@ -116,7 +116,9 @@ def test_settings_reach_the_client():
     argument = tool.client_command(ENDS, Demand(Load.parse("100/s"), 5, 1, seed=9))[-1]
     expected = LoopSettings("2001:2::2", 5202, 5, 1, 3.0, 100.0, 10, 0.0, True, 7, 9)
     assert ClientSettings.of(argument) == ClientSettings(expected, "/", keep_alive=False)
-    assert ClientSettings.of(Connect(ConnectOptions()).client_command(ENDS, Demand(Load("max"), 5))[-1]).path == ""
+    assert (
+        ClientSettings.of(Connect(ConnectOptions()).client_command(ENDS, Demand(Load.parse("max"), 5))[-1]).path == ""
+    )
 
 
 @pytest.mark.parametrize("number", [104, 111, 113, 110, 24, None])
