@@ -12,7 +12,7 @@ from netbench.linux.requirements import Command
 from netbench.model.datagram_witness import IPERF3_KEY
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import Load, LoadKind
-from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of, text_of, whole_number
+from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of, whole_number
 
 # Linux limits send and receive buffers to 4 and 6 MiB by default (tcp_wmem and tcp_rmem, ip-sysctl.rst).
 _SOCKET_BYTES = 10 << 20
@@ -101,7 +101,10 @@ class Iperf3(Tool):
             raise ToolError(f"iperf3's output lacks {fault}") from fault
 
     def _figures(self, output: Any, ends: FlowEnds, workload: str) -> FlowResult:  # noqa: ANN401 - any JSON
-        total, is_upload = output["end"], self.options.direction == "upload"
+        version, total = output["start"]["version"], output["end"]
+        if not isinstance(version, str):
+            raise ToolError(f"iperf3's version is {version!r} in its output")
+        is_upload = self.options.direction == "upload"
         whole = sum(_total(interval["sum"], "bytes", interval["streams"]) for interval in output["intervals"])
         retransmissions = lost = started = None
         received = total.get("sum_received", total.get("sum"))
@@ -129,7 +132,7 @@ class Iperf3(Tool):
         return FlowResult(
             stream=ends.stream,
             workload=workload,
-            tool=text_of(output["start"]["version"], "version"),
+            tool=version,
             duration_s=seconds,
             to_server_bytes=arrived if is_upload else None,
             to_client_bytes=None if is_upload else arrived,
