@@ -1,4 +1,4 @@
-"""Outputs of tools, as recorded and damaged: the same figures, or an error that says what is wrong."""
+"""Outputs of tools, as recorded and damaged: the same figures, or an error that names the fault."""
 
 import json
 import random
