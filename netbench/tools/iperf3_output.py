@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from math import isclose
 from typing import Any, NamedTuple
 
 from netbench.hosts.base import Completed
 from netbench.model.flow_result import FlowResult
 from netbench.tools.base import Demand, FlowEnds, ToolError, number_of, whole_number
 
-_EARLY_S = 0.05  # how far the start of an interval may be off
-_END_S = 0.3  # between the last interval and the end
+_START_S = 1e-3  # how far the start of an interval may be off: it is rounded
+_ROUNDED_S = 1e-5  # the same of all intervals together
+_ROUNDED = 1e-6  # of seconds, in a rate
 
 
 def read_iperf3(
@@ -53,7 +55,9 @@ def _figures(
         flows = [flow["sender" if is_upload else "receiver"] for flow in total["streams"]]
         if _total(here, "bytes", flows) != whole:
             raise ToolError(f"iperf3 reports {here['bytes']} bytes, and {whole} in all intervals")
-        measured = [interval for interval in intervals if interval.start_s >= demand.warm_up_s - _EARLY_S]
+        measured = [interval for interval in intervals if interval.start_s >= demand.warm_up_s - _START_S]
+        if not measured:
+            raise ToolError(f"iperf3 printed no interval after the warm-up of {demand.warm_up_s:g} s")
         seconds, arrived = (
             sum(values) for values in zip(*((part.seconds, part.size) for part in measured), strict=True)
         )
@@ -68,8 +72,11 @@ def _figures(
         seconds, arrived = number_of(here["seconds"], "seconds"), (started - lost) * size
         if lost > started or total["sum"]["bytes"] not in (started * size, arrived):
             raise ToolError(f"iperf3 reports {lost} lost datagrams of {started}, and other bytes than these have")
+        if is_upload and whole != started * size:
+            raise ToolError(f"iperf3 reports {started} datagrams of {size} bytes, and {whole} bytes in all intervals")
+    _check_rate(here)
     lasted = sum(interval.seconds for interval in intervals)
-    if abs(lasted - number_of(here["seconds"], "seconds")) > _END_S:
+    if abs(lasted - number_of(here["seconds"], "seconds")) > _ROUNDED_S:
         raise ToolError(f"iperf3 reports intervals of {lasted:g} s, and {here['seconds']} s in total")
     return FlowResult(
         stream=ends.stream,
@@ -103,10 +110,18 @@ def _intervals(intervals: Iterable[Any]) -> Iterator[_Interval]:
     for interval in intervals:
         whole = interval["sum"]
         start_s, seconds = (number_of(whole[key], key) for key in ("start", "seconds"))
-        if abs(start_s - lasted) > _EARLY_S:
+        if abs(start_s - lasted) > _START_S:
             raise ToolError(f"iperf3 reports an interval from {start_s:g} s after one until {lasted:g} s")
+        _check_rate(whole)
         yield _Interval(start_s, seconds, _total(whole, "bytes", interval["streams"]))
         lasted = start_s + seconds
+
+
+def _check_rate(total: Any) -> None:  # noqa: ANN401 - any JSON
+    """Raise ToolError unless bytes, seconds and rate fit together."""
+    rate, seconds, size = (number_of(total[key], key) for key in ("bits_per_second", "seconds", "bytes"))
+    if not isclose(rate * seconds, 8 * size, rel_tol=_ROUNDED, abs_tol=1):
+        raise ToolError(f"iperf3 reports {size} bytes in {seconds} s, and another rate than that")
 
 
 def _total(total: Any, key: str, flows: Iterable[Any]) -> int:  # noqa: ANN401 - any JSON
