@@ -294,6 +294,10 @@ def how_tested(compared: Sequence[Comparison]) -> Iterator[str]:
     """The tests, their corrections, and the repetitions that a permutation test would need."""
     made = number_of_tests(compared)
     tests = {difference.throughput_test.test for comparison in compared for difference in comparison.differences}
+    if made:
+        covers = "" if Test.PAIRED in tests else sentence("comparison.covers")
+        yield sentence("comparison.limits", cells=count(made, "cell"), covers=covers)
+        yield sentence("comparison.p", tests=count(made, "test"))
     yield from _tests_words(made, tests)
     yield sentence("comparison.none_above", change=_limit(LEAST_CHANGE), loss=_limit(LEAST_DIFFERENCE))
 
@@ -301,15 +305,17 @@ def how_tested(compared: Sequence[Comparison]) -> Iterator[str]:
 def how_flows_tested(compared: Sequence[FlowComparison]) -> Iterator[str]:
     """The same for figures of flows."""
     tests = {difference.test.test for comparison in compared for difference in comparison.differences}
-    yield from _tests_words(number_of_flow_tests(compared), tests)
+    leading, others = number_of_flow_tests(compared)
+    if leading or others:
+        covers = "" if Test.PAIRED in tests else sentence("comparison.covers")
+        numbers = {"leading": count(leading, "test"), "others": count(others, "test")}
+        yield sentence("comparison.flow_limits", covers=covers, **numbers)
+    yield from _tests_words(max(leading, others), tests)
     yield sentence("comparison.flow_tests", change=_limit(LEAST_CHANGE))
 
 
 def _tests_words(made: int, tests: Collection[Test]) -> Iterator[str]:
-    if made:
-        covers = "" if Test.PAIRED in tests else sentence("comparison.covers")
-        yield sentence("comparison.limits", cells=count(made, "cell"), covers=covers)
-        yield sentence("comparison.p", tests=count(made, "test"))
+    """The kinds of tests that were made."""
     if Test.WELCH in tests:
         needed = repetitions_needed(made)
         least = sentence("comparison.welch_most" if needed is None else "comparison.welch_least", needed=needed)

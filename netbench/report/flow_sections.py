@@ -18,5 +18,6 @@ FLOW_SECTIONS = (
     plain_section("message-size", lambda model: figure_charts("message-size", model), is_open=True),
     plain_section("rates", lambda model: _with_tables("bandwidth", "flow-rates", model), is_open=True),
     plain_section("neighbours", lambda model: tables_of("flow-costs", model), is_open=True),
+    plain_section("witness", lambda model: [table.folded("figure") for table in tables_of("witness", model)]),
     sections_of_other_packages,
 )

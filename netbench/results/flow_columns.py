@@ -14,7 +14,17 @@ from netbench.results.export_columns import (
     columns_at,
     reason_kinds,
 )
-from netbench.statistics.flow_figures import FIGURES, KINDS, NS_PER_MS, FlowFigure, WorkloadGroup, latencies_of
+from netbench.statistics.flow_figures import (
+    FIGURES,
+    KINDS,
+    NS_PER_MS,
+    FlowFigure,
+    WorkloadGroup,
+    has_enough,
+    latencies_of,
+    percentile_name,
+)
+from netbench.statistics.flow_witnesses import CLIENT, GUEST, tap_of
 
 Read = Callable[[Any], Cell]
 
@@ -46,6 +56,35 @@ def _errors(row: Any) -> str | None:  # noqa: ANN401 - likewise
     return None if flow is None else ";".join(f"{kind}={number}" for kind, number in flow.errors.items())
 
 
+def _tap(place: str) -> list[ExportColumn[Any]]:
+    """Return the columns of a tap, beside the client or the guest."""
+
+    def column(name: str) -> ExportColumn[Any]:
+        def cell(row: Any) -> Cell:  # noqa: ANN401 - likewise
+            tap = None if row.flow is None else tap_of(row.flow, place)
+            number: int | None = None if tap is None else getattr(tap, name)
+            return number
+
+        return ExportColumn(f"{place}_tap_{name}", int, cell)
+
+    return [column(name) for name in _OF_TAPS]
+
+
+def _wire_percentile(kind: str, part: int) -> Read:
+    """Return the reader of a percentile of times on the wire beside the client, in ms."""
+
+    def cell(row: Any) -> float | None:  # noqa: ANN401 - likewise
+        tap = None if row.flow is None else tap_of(row.flow, CLIENT)
+        times = next((times for times in tap.latencies if times.kind == kind), None) if tap else None
+        return times.percentile_ns(part) / NS_PER_MS if times is not None and has_enough(times, part) else None
+
+    return cell
+
+
+_OF_TAPS = (
+    *("frames", "dropped_frames", "to_server_bytes", "to_client_bytes", "to_server_segments", "to_client_segments"),
+    *("retransmissions", "uncaptured_bytes", "connections"),
+)
 _WHOLE = ("retransmissions",)  # figures with a column of integers
 
 
@@ -67,6 +106,12 @@ FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
     *(column for kind in KINDS for column in _times(kind)),
     ExportColumn("client_late_p99_ms", float, _client_late),
     column_at("client_cpu_share", float, "flow.client_cpu_share"),
+    *(column for place in (CLIENT, GUEST) for column in _tap(place)),
+    *(
+        ExportColumn(f"wire_{kind}_{percentile_name(part)}_ms", float, _wire_percentile(kind, part))
+        for kind in ("exchange", "handshake")
+        for part in (50_000, 99_000)
+    ),
     ExportColumn("tool_error", str, lambda row: None if row.flow is None else row.flow.error or None),
 )
 """The columns of a flow; the row has it in `flow`."""

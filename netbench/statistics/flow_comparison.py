@@ -157,10 +157,12 @@ def compare_flows(
     )
 
 
-def number_of_flow_tests(comparisons: Iterable[FlowComparison]) -> int:
-    """Return how many p values of leading figures were corrected for each other."""
-    differences = (difference for comparison in comparisons for difference in comparison.differences)
-    return sum(difference.is_leading and difference.test.test in TESTS for difference in differences)
+def number_of_flow_tests(comparisons: Iterable[FlowComparison]) -> tuple[int, int]:
+    """Return how many p values were corrected for each other: those of leading figures, and those of the others."""
+    differences = [difference for comparison in comparisons for difference in comparison.differences]
+    tested = [difference for difference in differences if difference.test.test in TESTS]
+    leading = sum(difference.is_leading for difference in tested)
+    return leading, len(tested) - leading
 
 
 class _FlowSamples(UnitSamples):

@@ -107,7 +107,12 @@ OF_FLOWS = """
     rtt_p95_ms rtt_p99_ms rtt_p999_ms connect_p50_ms connect_p95_ms connect_p99_ms connect_p999_ms response_times
     response_min_ms response_mean_ms response_max_ms service_times service_min_ms service_mean_ms service_max_ms
     rtt_times rtt_min_ms rtt_mean_ms rtt_max_ms connect_times connect_min_ms connect_mean_ms connect_max_ms
-    client_late_p99_ms client_cpu_share tool_error
+    client_late_p99_ms client_cpu_share client_tap_frames client_tap_dropped_frames client_tap_to_server_bytes
+    client_tap_to_client_bytes client_tap_to_server_segments client_tap_to_client_segments
+    client_tap_retransmissions client_tap_uncaptured_bytes client_tap_connections guest_tap_frames
+    guest_tap_dropped_frames guest_tap_to_server_bytes guest_tap_to_client_bytes guest_tap_to_server_segments
+    guest_tap_to_client_segments guest_tap_retransmissions guest_tap_uncaptured_bytes guest_tap_connections
+    wire_exchange_p50_ms wire_exchange_p99_ms wire_handshake_p50_ms wire_handshake_p99_ms tool_error
 """
 FIRST = {
     "uut": "raw",

@@ -5,13 +5,14 @@ from typing import TypeVar
 
 from netbench.report.blocks import Column, Table, table
 from netbench.report.flow_formats import figure_interval, figure_mean, figure_spread
-from netbench.report.formats import change_text, sentence
+from netbench.report.formats import UNKNOWN, change_text, sentence, three_digits
 from netbench.report.model import ReportModel, uut_cell
 from netbench.report.tables.registry import number, report_table
 from netbench.statistics.flow_costs import FlowCost, flow_costs
 from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure, WorkloadGroup
+from netbench.statistics.flow_witnesses import WitnessedFigure, witnessed
 
-Item = TypeVar("Item", WorkloadGroup, FlowCost)
+Item = TypeVar("Item", WorkloadGroup, FlowCost, WitnessedFigure)
 
 
 @report_table("flow-rates", is_exported=True)
@@ -56,6 +57,40 @@ def costs(model: ReportModel) -> Iterator[Table]:
             name="flow-costs",
             caption=sentence("captions.flow_costs"),
         )
+
+
+@report_table("witness", is_exported=True)
+def witness(model: ReportModel) -> Iterator[Table]:
+    """The figures of each tool beside those of the wire, a block per workload."""
+    found = list(witnessed(model.workload_groups))
+    if found:
+        scenario: Column[WitnessedFigure] = Column("Scenario", lambda figure: figure.group.scenario)
+        yield table(
+            found,
+            Column("UUT", lambda figure: uut_cell(figure.group.uut, model.styles)),
+            *_if_several(found, lambda figure: figure.group.scenario, scenario),
+            Column("Load", lambda figure: _load(figure.group)),
+            Column("Figure", lambda figure: f"{figure.title} [{figure.unit}]" if figure.unit else figure.title),
+            number("Tool", lambda figure: _amount(figure, figure.tool)),
+            number("Wire", lambda figure: _amount(figure, figure.wire)),
+            number("Difference", lambda figure: _difference(figure)),
+            number("Trials", lambda figure: str(figure.trials)),
+            number("Disagreeing", lambda figure: str(figure.disagreeing)),
+            css="results",
+            block=lambda figure: figure.group.workload.name,
+            row_css=lambda figure: "changed" if figure.disagreeing else "",
+            name="witness",
+            caption=sentence("captions.witness"),
+        )
+
+
+def _amount(figure: WitnessedFigure, value: float | None) -> str:
+    return three_digits(value) if figure.unit == "ms" or value is None else f"{value:,.0f}"
+
+
+def _difference(figure: WitnessedFigure) -> str:
+    difference = figure.difference
+    return UNKNOWN if difference is None else f"{100 * difference:+.3f} %".replace("-", "−")
 
 
 def _cells(

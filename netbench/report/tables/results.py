@@ -84,18 +84,19 @@ def results_for_files(model: ReportModel) -> Iterator[Table]:
 @report_table("maximum", is_exported=True)
 def maximum(model: ReportModel) -> Iterator[Table]:
     """The highest throughput of each UUT, scenario, number of sources and frame size."""
-    yield table(
-        best_groups(model.groups),
-        *place_columns(model.styles),
-        Column("≥", lambda group: "≥" if group.is_lower_bound else ""),
-        means("Highest throughput Mbit/s", lambda group: group.maximum_mbps, mbps, mbps_spread),
-        Column("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
-        number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps))),
-        number("n", lambda group: str(group.maximum_fps.n if group.maximum_fps else 0)),
-        Column("Limited by", lambda group: str(group.limited_by or LIMITED_BY_UUT)),
-        name="maximum",
-        caption=sentence("captions.maximum"),
-    )
+    if best := best_groups(model.groups):
+        yield table(
+            best,
+            *place_columns(model.styles),
+            Column("≥", lambda group: "≥" if group.is_lower_bound else ""),
+            means("Highest throughput Mbit/s", lambda group: group.maximum_mbps, mbps, mbps_spread),
+            Column("At load", lambda group: ", ".join(map(str, group.maximum_loads))),
+            number("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps))),
+            number("n", lambda group: str(group.maximum_fps.n if group.maximum_fps else 0)),
+            Column("Limited by", lambda group: str(group.limited_by or LIMITED_BY_UUT)),
+            name="maximum",
+            caption=sentence("captions.maximum"),
+        )
 
 
 @report_table("lower-bounds")
