@@ -50,10 +50,7 @@ class Echo(Tool):
             raise ToolError(f"the client failed: {done.stderr.strip()[-300:]}") from error
         rtt = Latencies("rtt", tuple((time, 1) for time in times), sum(times), times[0], times[-1])
         return FlowResult(
-            ends.stream,
-            workload,
-            tool="echo 1.0",
-            duration_s=demand.duration_s,
+            *(ends.stream, workload, "echo 1.0", demand.duration_s),
             run_to_server_bytes=len(times),
             run_to_client_bytes=len(times),
             started=len(times),
