@@ -45,12 +45,13 @@ class Costs:
 
     `start_s` is the time to bring a testbed up, which happens each time that UUTs with other `vms` follow. `vms` are by
     UUT; UUTs without an entry need no VM. `trial_s` is for arming, draining, analysing and storing, `stream_s` for each
-    further stream in a trial. `guests` contains the extra time of each UUT (`NAME`) and neighbour (`UUT.NAME`). Each
-    boot begins with `warm_up_trials`.
+    further stream in a trial, `flows_s` for servers and taps in a trial with flows. `guests` contains the extra time of
+    each UUT (`NAME`) and neighbour (`UUT.NAME`). Each boot begins with `warm_up_trials`.
     """
 
     start_s: float = 0.0
     trial_s: float = 0.16
+    flows_s: float = 1.6
     stream_s: float = 0.08
     guests: Mapping[str, DurationEstimate] = field(default_factory=dict)
     vms: Mapping[str, VmCosts] = field(default_factory=dict)
@@ -76,7 +77,7 @@ class Costs:
     def _trial_s(self, trial: TrialSpec) -> float:
         expected = trial.duration_s + trial.settle_before_s + trial.settle_after_s
         expected += self.trial_s + self._vms(trial.uut).trial_s + self._of(trial.uut).trial_s
-        expected += (len(trial.streams) - 1) * self.stream_s
+        expected += (len(trial.streams) - 1) * self.stream_s + (self.flows_s if trial.serves else 0.0)
         longest_s = trial.settle_before_s + trial.duration_s
         for neighbour in trial.neighbours:
             pace = self._of(f"{trial.uut}.{neighbour.name}")

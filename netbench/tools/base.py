@@ -23,6 +23,7 @@ _READY_S, _POLL_S, _CONNECT_S = 30.0, 0.02, 5.0
 # How much longer than its duration a client may take before it counts as hung.
 GRACE_S = 20.0
 _FIRST_PORT = 5201
+_LONGEST_TEXT = 300
 # Connects once, so that a server that answers connections is ready; the kernel of the server's host answers alone.
 _CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])).close()"
 
@@ -214,3 +215,10 @@ def whole_number(value: Any, what: str) -> int:  # noqa: ANN401 - any JSON
     if not isinstance(value, int):
         raise ToolError(f"{what} is {value!r} in its output, which is no whole number")
     return int(number_of(value, what))
+
+
+def text_of(value: Any, what: str) -> str:  # noqa: ANN401 - any JSON
+    """Return a short printable text of a tool's output; ToolError for anything else."""
+    if not isinstance(value, str) or not value.isprintable() or len(value) > _LONGEST_TEXT:
+        raise ToolError(f"{what} is {value!r} in its output, which is no text that it can be")
+    return value

@@ -17,13 +17,14 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from array import array
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from pathlib import Path
 from random import Random
+
+from netbench.tools.client_load import Figures, LoopSettings
 
 _NS = 1_000_000_000
 _KINDS = {
@@ -40,34 +41,6 @@ _CLOSE_AT_ONCE = struct.pack("ii", 1, 0)
 _NEVER_NS = 1 << 62
 _NO_CLIENT = -1
 _SPARE_FILES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class LoopSettings:
-    """A client's load on one server. `rate` is operations/s of the open loop; 0 for a closed loop of `clients`."""
-
-    address: str
-    port: int
-    duration_s: float
-    warm_up_s: float = 0.0
-    timeout_s: float = 10.0
-    rate: float = 0.0
-    clients: int = 1
-    think_time_s: float = 0.0
-    poisson: bool = False
-    connections: int = 1000
-    seed: int = 1
-
-    def starts_ns(self) -> "array[int]":
-        """Return the intended starts of the open loop, in ns from its begin, ascending."""
-        if not self.poisson:
-            number = max(1, -int(-self.duration_s * self.rate // 1))
-            return array("q", (round(k * _NS / self.rate) for k in range(number)))
-        random, at_s = Random(self.seed), 0.0
-        starts = array("q")
-        while (at_s := at_s + random.expovariate(self.rate)) < self.duration_s:
-            starts.append(round(at_s * _NS))
-        return starts
 
 
 class Operation:
@@ -125,29 +98,6 @@ class Session(ABC):
         with suppress(OSError):
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _CLOSE_AT_ONCE)
         self.socket.close()
-
-
-@dataclass(slots=True)
-class Figures:
-    """The figures of a loop: counts of measured operations, times in ns, and payload in bytes.
-
-    `late_ns` has how late the client itself started operations for which a connection was free. `cpu_share` is its use
-    of one CPU: near 1, the client is the limit.
-    """
-
-    intended: int = 0
-    started: int = 0
-    completed: int = 0
-    errors: Counter[str] = field(default_factory=Counter)
-    response_ns: "array[int]" = field(default_factory=lambda: array("q"))
-    service_ns: "array[int]" = field(default_factory=lambda: array("q"))
-    late_ns: "array[int]" = field(default_factory=lambda: array("q"))
-    to_server: int = 0
-    to_client: int = 0
-    run_to_server: int = 0
-    run_to_client: int = 0
-    connections: int = 0
-    cpu_share: float = 0.0
 
 
 class Loop:

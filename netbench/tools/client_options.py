@@ -4,13 +4,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from netbench.model.units import LoadKind
+from netbench.model.units import Load, LoadKind
 from netbench.tools.base import GRACE_S, Demand, FlowEnds
-from netbench.tools.client_loop import LoopSettings
+from netbench.tools.client_load import LoopSettings
 
 CLIENT_MODULE = "netbench.tools.tcp_client"
 # After its duration a client awaits the outstanding operations.
 _LONGEST_TIMEOUT_S = GRACE_S - 5
+# More than the client can start on any CPU: its requests cost 20 µs each.
+_MOST_PER_S = 100_000
 
 
 class ClientOptions(BaseModel):
@@ -20,9 +22,9 @@ class ClientOptions(BaseModel):
 
     arrivals: Literal["even", "poisson"] = "even"
     """Intended starts at a rate, and think times: evenly spaced, or a Poisson process with the same mean."""
-    connections: Annotated[int, Field(strict=True, ge=1, le=20_000)] = 1000
+    connections: Annotated[int, Field(strict=True, ge=1, le=16_000)] = 1000
     """Most connections at a rate. Operations without one wait, which is part of their response time."""
-    clients: Annotated[int, Field(strict=True, ge=1, le=20_000)] = 10
+    clients: Annotated[int, Field(strict=True, ge=1, le=16_000)] = 10
     """Clients at load max: each starts its next operation a think time after its last one has ended."""
     think_time: Annotated[float, Field(ge=0, le=3600)] = 0.0
     """Seconds between two operations of a client at load max."""
@@ -46,3 +48,10 @@ class ClientOptions(BaseModel):
             connections=self.connections,
             seed=demand.seed,
         )
+
+
+def unstartable_reason(load: Load) -> str:
+    """Return why the client cannot start operations at a rate; empty if it can."""
+    if load.kind is LoadKind.OPERATION_RATE and load.value > _MOST_PER_S:
+        return f"netbench's client starts at most {_MOST_PER_S}/s, not {load}"
+    return ""

@@ -5,7 +5,7 @@ from typing import Any
 
 from netbench.hosts.base import Completed
 from netbench.model.flow_result import FlowResult, Latencies
-from netbench.tools.base import Demand, FlowEnds, ToolError, number_of, whole_number
+from netbench.tools.base import Demand, FlowEnds, ToolError, number_of, text_of, whole_number
 from netbench.tools.sealed_output import unsealed
 
 _LAST_WORDS = 300
@@ -34,10 +34,10 @@ def figures_of(
     output = read_output(done, program)
     try:
         counts = {key: whole_number(output[key], key) for key in (*_COUNTS, *_BYTES)}
-        errors = {_text(kind, "the kind of an error"): whole_number(n, kind) for kind, n in output["errors"].items()}
+        errors = {text_of(kind, "the kind of an error"): whole_number(n, kind) for kind, n in output["errors"].items()}
         latencies = tuple(latencies_of(output[key], kind, counts["completed"]) for key, kind in kinds.items())
         late = latencies_of(output["late"], "late")
-        python, server = _text(output["python"], "python"), _text(output["server"], "server")
+        python, server = text_of(output["python"], "python"), text_of(output["server"], "server")
         cpu_share = float(number_of(output["cpu_share"], "cpu_share"))
     except (KeyError, TypeError, AttributeError) as fault:
         raise ToolError(f"the output of {program} lacks {fault}") from fault
@@ -79,9 +79,3 @@ def latencies_of(value: Any, kind: str, count: int | None = None) -> Latencies: 
     if not is_ascending or not has_mean or not all(number for _, number in steps) or count not in (None, found.count):
         raise ToolError(f"the {kind} times in its output contradict its counts")
     return found
-
-
-def _text(value: Any, what: str) -> str:  # noqa: ANN401 - any JSON
-    if not isinstance(value, str) or not value.isprintable() or len(value) > _LAST_WORDS:
-        raise ToolError(f"{what} is {value!r} in its output, which is no text that it can be")
-    return value

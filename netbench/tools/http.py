@@ -10,7 +10,7 @@ from netbench.hosts.remote_code import module_command_on
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import Load, LoadKind
 from netbench.tools.base import Demand, FlowEnds, Tool, WireView
-from netbench.tools.client_options import CLIENT_MODULE, ClientOptions
+from netbench.tools.client_options import CLIENT_MODULE, ClientOptions, unstartable_reason
 from netbench.tools.client_output import figures_of
 from netbench.tools.nginx import NGINX, SERVER_PROGRAMS, nginx_command, write_nginx_files
 from netbench.tools.tcp_client import ClientSettings
@@ -36,6 +36,9 @@ class Http(Tool):
     def __init__(self, options: HttpOptions) -> None:
         super().__init__(options)
         self.options = options
+
+    def unsupported_reason(self, load: Load) -> str:
+        return unstartable_reason(load) or super().unsupported_reason(load)
 
     def wire_view(self, load: Load) -> WireView:
         return WireView(exchanges=True, compared="service")

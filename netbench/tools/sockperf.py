@@ -13,7 +13,7 @@ from netbench.linux.requirements import Command
 from netbench.model.datagram_witness import SOCKPERF_KEY
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import Load, LoadKind
-from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of, whole_number
+from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of, text_of, whole_number
 from netbench.tools.client_output import latencies_of, read_output
 
 _CLIENT = "netbench.tools.sockperf_client"
@@ -110,7 +110,7 @@ class Sockperf(Tool):
         return FlowResult(
             stream=ends.stream,
             workload=workload,
-            tool=f"sockperf {output['version']}",
+            tool=f"sockperf {text_of(output['version'], 'version')}",
             duration_s=valid_s,
             to_server_bytes=received * size if every == 1 else None,
             to_client_bytes=received * size,

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.distribution import Distribution
-from netbench.tools.client_loop import Figures, Loop, LoopSettings, Session, kind_of
+from netbench.tools.client_load import Figures, LoopSettings
+from netbench.tools.client_loop import Loop, Session, kind_of
 from netbench.tools.http_response import Response
 from netbench.tools.sealed_output import sealed
 
@@ -118,7 +119,7 @@ class _Requesting(Session):
             response.feed(buffer[:size])
         else:
             response.end()
-        if not response.error and not response.is_complete:
+        if not response.has_ended:
             return
         self._exchange.server = self._exchange.server or response.server
         keep = self._exchange.keep_alive and response.is_reusable and not self._unsent

@@ -10,11 +10,15 @@ from netbench.hosts.base import Completed, Process
 from netbench.hosts.clock import Clock
 from netbench.hosts.pipes import end
 from netbench.model.flow_result import FlowResult, WireFigures
-from netbench.model.scenario import Serve
+from netbench.model.scenario import VICTIM, Serve
 from netbench.model.trial import GuestTask
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.tools.base import GRACE_S, Demand, FlowEnds, RunningServer, Tool, ToolError
 from netbench.trial.wire_taps import BLOCK_S, WireTap, differences
+
+_BUSY_CLIENT = 0.9  # part of a CPU
+# A client may begin its latest requests so late, in ns, or so late as a part of the response time there.
+_LATE_PART, _MAY_BE_LATE_NS, _MAY_BE_LATE_PART = 99_000, 200_000, 0.5
 
 
 @dataclass(slots=True)
@@ -140,13 +144,36 @@ def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
         error = flows.errors.get(result.stream) or result.error
         if error:
             yield Reason(ReasonKind.TOOL_FAILED, result.stream, f"{flows.serve.workload.tool}: {error}")
+        if error or flows.task.name != VICTIM:
             continue
+        if detail := _limited_by_client(result):
+            yield Reason(ReasonKind.TESTER_LIMITED, result.stream, detail)
         for difference in differences(result, result.wire, flows.tool.wire_view(flows.serve.load)):
             yield Reason(ReasonKind.TOOL_DISAGREES, result.stream, f"{flows.serve.workload.tool}: {difference}")
         for tap in result.wire:
             if tap.error:
                 detail = f"the tap beside the {tap.place} is no witness: {tap.error}"
                 yield Reason(ReasonKind.CAPTURE_FAILED, result.stream, detail)
+
+
+def _limited_by_client(result: FlowResult) -> str:
+    """Return why the client itself, and not the guest, may have determined its figures; empty if it did not."""
+    if (result.client_cpu_share or 0.0) > _BUSY_CLIENT:
+        return (
+            f"the client used {result.client_cpu_share:.0%} of a CPU, so its figures may be its own limits; request a "
+            "lower load, or measure with several streams"
+        )
+    response = next((times for times in result.latencies if times.kind == "response"), None)
+    late = result.client_late
+    if late is None or response is None:
+        return ""
+    late_ns, response_ns = late.percentile_ns(_LATE_PART), response.percentile_ns(_LATE_PART)
+    if late_ns <= _MAY_BE_LATE_NS or late_ns <= _MAY_BE_LATE_PART * response_ns:
+        return ""
+    return (
+        f"the client began 1 % of its requests {late_ns / 1e6:.3g} ms late or later, and the 99th percentile of "
+        f"response times is {response_ns / 1e6:.3g} ms; request a lower load, or measure on an idle machine"
+    )
 
 
 def end_flows(flows: GuestFlows) -> None:

@@ -235,7 +235,7 @@ def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigur
     end, where = "server", "guest"
     if result.to_client_bytes is not None:
         sent, arrived = guest.to_client_segments, client.to_client_segments
-        end, where = "client", "client's host"
+        end, where = "client", "client"
     if sent is None or arrived is None:
         return
     on_link, allowed = sent - arrived, BYTES_TOLERANCE * sent

@@ -79,7 +79,9 @@ def test_a_tool_of_another_package(installed, results):
     assert done.returncode == 0, done.stderr + done.stdout
     flow, _ = only_flow(results)
     assert flow.tool == "echo 1.0"
-    assert flow.completed == flow.wire[0].to_client_bytes > 100
+    assert flow.completed is not None
+    assert flow.completed == flow.wire[0].to_client_bytes
+    assert flow.completed > 100
 
 
 def test_a_container_serves_beside_a_neighbour_that_serves_too(results):
@@ -89,9 +91,9 @@ def test_a_container_serves_beside_a_neighbour_that_serves_too(results):
     done = run(results, {"kind": "http"}, "50/s", *more, topology="netns-vmm", uut="container")
     assert done.returncode == 0, done.stderr + done.stdout
     (trial,) = ResultDirectory(results).results().trials
-    completed = {guest.name: [flow.completed for flow in guest.flows] for guest in trial.guests}
-    assert completed["victim"] == [40]
-    assert completed["second"][0] >= 40, "it serves for longer than the victim"
+    completed = {guest.name: sum(flow.completed or 0 for flow in guest.flows) for guest in trial.guests}
+    assert completed["victim"] == 40
+    assert completed["second"] >= 40, "it serves for longer than the victim"
 
 
 REFUSED = {

@@ -130,7 +130,7 @@ def test_what_there_is_as_json(command):
     code, out, _ = command("list", "--json")
     listed = json.loads(out)
     assert code == 0
-    assert list(listed) == ["topologies", "profiles", "packets", "generators", "sinks", "schedules", "uuts"]
+    assert list(listed) == ["topologies", "profiles", "packets", "generators", "sinks", "schedules", "tools", "uuts"]
     [netns] = [entry for entry in listed["topologies"] if entry["name"] == "netns"]
     assert netns["uuts"] == ["bridge", "route", "drops-7-of-100"]
     [demo] = [entry for entry in listed["profiles"] if entry["name"] == "demo"]

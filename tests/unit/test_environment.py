@@ -140,7 +140,7 @@ def test_tool_versions_are_the_first_line_of_what_they_print(tmp_path):
     fake_tool(tmp_path, "nft", "exit 1")
 
     found = read(root=tmp_path, which=lambda name: str(tmp_path / name) if (tmp_path / name).exists() else None)
-    others = dict.fromkeys(("nft", "ethtool", "lxc-start", "podman"))
+    others = dict.fromkeys(("nft", "ethtool", "iperf3", "lxc-start", "nginx", "podman", "sockperf"))
     assert found["tools"] == {"tcpdump": "tcpdump 4.99", "ip": "ip 6.1", **others}
 
 

@@ -32,6 +32,7 @@ def test_a_log_is_one_event_a_line_with_its_time(tmp_path):
             "loss_ratio": 0.5,
             "left_s": 60.0,
             "expected": None,
+            "flows": "",
         },
         {"kind": "uut-failed", "uut": "bridge", "why": "two\nlines, ünï"},
         {"kind": "neighbours-ready", "uut": "bridge", "neighbours": ["second"]},

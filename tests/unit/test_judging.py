@@ -255,6 +255,7 @@ def test_every_kind_of_reason_but_two_can_be_reported_apart_from_valid():
         ReasonKind.UNEXPLAINED_FRAMES,
         ReasonKind.NOT_DRAINED,
         ReasonKind.TESTER_LIMITED,
+        ReasonKind.TOOL_DISAGREES,
         ReasonKind.UNEVEN_PACING,
         ReasonKind.BUFFERED,
         ReasonKind.CAPTURE_DROPS_UNKNOWN,

@@ -25,8 +25,9 @@ SHIPPED_TOPOLOGIES, SHIPPED_PROFILES, KINDS_OF_UUTS = map(
         netns-qemu-e1000 netns-qemu-virtio netns-qemu-vmxnet3 netns-ssh netns-vmm schlosser2011 two-nics
         """,
         """
-        demo encapsulations flows interference ndr quick rfc2544 rfc2544-short schlosser2011 schlosser2011-dedicated
-        schlosser2011-delay-frame-size schlosser2011-delay-pktgen-size schlosser2011-short tst009
+        bandwidth demo encapsulations flows interference ndr quick response-time rfc2544 rfc2544-short schlosser2011
+        schlosser2011-dedicated schlosser2011-delay-frame-size schlosser2011-delay-pktgen-size schlosser2011-short
+        tst009
         """,
         "container esxi external forwarder libvirt openvz ovs qemu raw reference virtualbox xen",
     ),
@@ -89,7 +90,7 @@ def test_without_a_checkout_the_installed_files_are_found(tmp_path, monkeypatch)
 def test_the_list_names_everything_with_a_line_about_it():
     lines = listing(200).splitlines()
     titles = [line for line in lines if not line.startswith(" ")]
-    assert titles == ["topologies:", "profiles:", "packets:", "generators:", "sinks:", "schedules:", "UUTs:"]
+    assert titles == ["topologies:", "profiles:", "packets:", "generators:", "sinks:", "schedules:", "tools:", "UUTs:"]
     entries = dict(line.split(maxsplit=1) for line in lines if line.startswith(" "))
     assert list(entries) == [
         *shipped(TOPOLOGIES),
@@ -98,6 +99,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         *("afpacket", "auto", "pktgen", "trex", "xdp"),
         *("bpf", "tcpdump"),  # the other `auto` and `trex` have the names of the first
         *("plan", "search"),
+        *("connect", "http", "iperf3", "sockperf"),
         *KINDS_OF_UUTS,
     ]
     assert entries["netns"] == "one stream through the kernel of this machine, in network namespaces"

@@ -22,16 +22,18 @@ from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot
 from netbench.model.counts import DropKind, Loss, PointCount, SizeCounts
 from netbench.model.distributions import ClockDifference, ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
+from netbench.model.flow_result import FlowResult, Latencies, WireFigures
 from netbench.model.frame_size import IMIX, FrameSize
 from netbench.model.packet_counts import ChangedField, FieldGroups, FlowGroup, PacketCounts, SentPacket
 from netbench.model.points import PathSection
 from netbench.model.received import MeasuringWindow
-from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
+from netbench.model.scenario import VICTIM, Idle, Network, Off, Serve, Stress
 from netbench.model.stored_counts import StoredCounts, counts_of
 from netbench.model.tester import Disturbance, Identity, Role, StreamEnds, ThreadDelay
 from netbench.model.trial import GuestResult, GuestTask, TrialFrames, TrialResult, TrialSpec
 from netbench.model.units import Load
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, Verdict, WarningKind
+from netbench.model.workload import workload_of
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import SCHEMA_VERSION, Store
 from netbench.statistics.lost_frames import CounterTotals
@@ -44,9 +46,10 @@ maybe_frames = st.none() | st.integers(-BIG, BIG)
 seconds = st.floats(0, 1e9)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 loads = st.sampled_from(["max", "10Mbit/s", "33.3%", "148809fps", "1.5Gbit/s", "0.25fps"]).map(Load.parse)
+serving = Serve(workload_of({"kind": "http", "body_size": 1, "keep_alive": False}), Load.parse("100/s"))
 networks = [Network(Load.parse("10fps")), Network(None, 50.0, FrameSize.of(1500)), Network(None, 50.0, IMIX)]
 mixes = st.sampled_from([IMIX, FrameSize("mine", (64, 1518, 64))])
-activities = st.sampled_from([Off(), Idle(), Stress(1), Stress(8, 4), *networks])
+activities = st.sampled_from([Off(), Idle(), Stress(1), Stress(8, 4), serving, *networks])
 # The values that a field of some type may have.
 HELD: dict[Any, st.SearchStrategy[Any]] = {
     int: frames,
@@ -93,6 +96,12 @@ HELD[tuple[SizeCounts, ...]] = several_of(SizeCounts)
 HELD[tuple[Loss, ...]] = several_of(Loss)
 HELD[tuple[PointCount, ...]] = several_of(PointCount)
 HELD[tuple[Reason, ...]] = several_of(Reason)
+HELD[dict[str, int]] = st.dictionaries(words, frames, max_size=3)
+HELD[tuple[tuple[int, int], ...]] = st.lists(st.tuples(frames, frames), max_size=3).map(tuple)
+HELD[Latencies | None] = st.none() | any_of(Latencies)
+HELD[tuple[Latencies, ...]] = several_of(Latencies)
+HELD[tuple[WireFigures, ...]] = several_of(WireFigures)
+HELD[tuple[FlowResult, ...]] = several_of(FlowResult)
 HELD[Mapping[str, str] | None] = st.none() | st.dictionaries(words, words, max_size=3)
 HELD[tuple[int, ...] | None] = st.none() | st.lists(frames, max_size=3).map(tuple)
 HELD[Identity] = any_of(Identity)

@@ -49,6 +49,11 @@ class Echo(Tool):
         except ValueError as error:
             raise ToolError(f"the client failed: {done.stderr.strip()[-300:]}") from error
         rtt = Latencies("rtt", tuple((time, 1) for time in times), sum(times), times[0], times[-1])
-        figures = {"started": len(times), "completed": len(times), "latencies": (rtt,)}
-        figures |= {"run_to_server_bytes": len(times), "run_to_client_bytes": len(times)}
-        return FlowResult(ends.stream, workload, "echo 1.0", demand.duration_s, **figures)
+        return FlowResult(
+            *(ends.stream, workload, "echo 1.0", demand.duration_s),
+            run_to_server_bytes=len(times),
+            run_to_client_bytes=len(times),
+            started=len(times),
+            completed=len(times),
+            latencies=(rtt,),
+        )

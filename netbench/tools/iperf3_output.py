@@ -1,0 +1,132 @@
+"""The output of an iperf3 client, read strictly: its numbers must add up."""
+
+import json
+from collections.abc import Iterable, Iterator
+from math import isclose
+from typing import Any, NamedTuple
+
+from netbench.hosts.base import Completed
+from netbench.model.flow_result import FlowResult
+from netbench.tools.base import Demand, FlowEnds, ToolError, number_of, whole_number
+
+_START_S = 1e-3  # how far the start of an interval may be off: it is rounded
+_ROUNDED_S = 1e-5  # the same of all intervals together
+_ROUNDED = 1e-6  # of seconds, in a rate
+
+
+def read_iperf3(
+    done: Completed, protocol: str, direction: str, demand: Demand, ends: FlowEnds, workload: str
+) -> FlowResult:
+    """Return the figures of an iperf3 client; ToolError for anything that is no complete output of it.
+
+    Those of TCP are of the intervals after the warm-up, those of UDP of the whole run.
+    """
+    try:
+        output: Any = json.loads(done.stdout)
+        error = output.get("error")
+    except (ValueError, AttributeError, RecursionError) as fault:
+        words = (done.stderr.strip() or done.stdout.strip())[-300:] or "nothing"
+        raise ToolError(f"iperf3 ended with exit code {done.exit_code} and printed no JSON: {words}") from fault
+    if error or done.exit_code:
+        raise ToolError(f"iperf3 ended with exit code {done.exit_code}: {error or done.stderr.strip()[-300:]}")
+    try:
+        return _figures(output, protocol, direction, demand, ends, workload)
+    except (KeyError, TypeError, AttributeError) as fault:
+        raise ToolError(f"iperf3's output lacks {fault}") from fault
+
+
+def _figures(
+    output: Any,  # noqa: ANN401 - any JSON
+    protocol: str,
+    direction: str,
+    demand: Demand,
+    ends: FlowEnds,
+    workload: str,
+) -> FlowResult:
+    version, total = output["start"]["version"], output["end"]
+    if not isinstance(version, str):
+        raise ToolError(f"iperf3's version is {version!r} in its output")
+    is_upload, is_tcp = direction == "upload", protocol == "tcp"
+    intervals = list(_intervals(output["intervals"]))
+    whole = sum(interval.size for interval in intervals)
+    retransmissions = lost = started = None
+    if is_tcp:
+        here = total["sum_sent" if is_upload else "sum_received"]
+        flows = [flow["sender" if is_upload else "receiver"] for flow in total["streams"]]
+        if _total(here, "bytes", flows) != whole:
+            raise ToolError(f"iperf3 reports {here['bytes']} bytes, and {whole} in all intervals")
+        measured = [interval for interval in intervals if interval.start_s >= demand.warm_up_s - _START_S]
+        if not measured:
+            raise ToolError(f"iperf3 printed no interval after the warm-up of {demand.warm_up_s:g} s")
+        seconds, arrived = (
+            sum(values) for values in zip(*((part.seconds, part.size) for part in measured), strict=True)
+        )
+        senders = [flow["sender"] for flow in total["streams"]]
+        if any("retransmits" in flow for flow in (total["sum_sent"], *senders)):
+            retransmissions = _total(total["sum_sent"], "retransmits", senders)
+    else:
+        here = total.get("sum_received", total["sum"]) if not is_upload else total.get("sum_sent", total["sum"])
+        flows = [flow["udp"] for flow in total["streams"]]
+        started, lost = (_total(total["sum"], key, flows) for key in ("packets", "lost_packets"))
+        size = whole_number(output["start"]["test_start"]["blksize"], "blksize")
+        seconds, arrived = number_of(here["seconds"], "seconds"), (started - lost) * size
+        if lost > started or total["sum"]["bytes"] not in (started * size, arrived):
+            raise ToolError(f"iperf3 reports {lost} lost datagrams of {started}, and other bytes than these have")
+        if is_upload and whole != started * size:
+            raise ToolError(f"iperf3 reports {started} datagrams of {size} bytes, and {whole} bytes in all intervals")
+    _check_rate(here)
+    lasted = sum(interval.seconds for interval in intervals)
+    if abs(lasted - number_of(here["seconds"], "seconds")) > _ROUNDED_S:
+        raise ToolError(f"iperf3 reports intervals of {lasted:g} s, and {here['seconds']} s in total")
+    return FlowResult(
+        stream=ends.stream,
+        workload=workload,
+        tool=version,
+        duration_s=seconds,
+        to_server_bytes=arrived if is_upload else None,
+        to_client_bytes=None if is_upload else arrived,
+        run_to_server_bytes=whole if is_upload else None,
+        # The client does not know what the server sent in vain.
+        run_to_client_bytes=whole if is_tcp and not is_upload else None,
+        started=started,
+        completed=None if started is None or lost is None else started - lost,
+        errors={"lost": lost} if lost else {},
+        retransmissions=retransmissions,
+        lost_datagrams=lost,
+    )
+
+
+class _Interval(NamedTuple):
+    """What the client sent or received in a part of the time."""
+
+    start_s: float
+    seconds: float
+    size: int  # bytes of all flows
+
+
+def _intervals(intervals: Iterable[Any]) -> Iterator[_Interval]:
+    """Yield the intervals of the client's output; ToolError unless each begins where the one before ended."""
+    lasted = 0.0
+    for interval in intervals:
+        whole = interval["sum"]
+        start_s, seconds = (number_of(whole[key], key) for key in ("start", "seconds"))
+        if abs(start_s - lasted) > _START_S:
+            raise ToolError(f"iperf3 reports an interval from {start_s:g} s after one until {lasted:g} s")
+        _check_rate(whole)
+        yield _Interval(start_s, seconds, _total(whole, "bytes", interval["streams"]))
+        lasted = start_s + seconds
+
+
+def _check_rate(total: Any) -> None:  # noqa: ANN401 - any JSON
+    """Raise ToolError unless bytes, seconds and rate fit together."""
+    rate, seconds, size = (number_of(total[key], key) for key in ("bits_per_second", "seconds", "bytes"))
+    if not isclose(rate * seconds, 8 * size, rel_tol=_ROUNDED, abs_tol=1):
+        raise ToolError(f"iperf3 reports {size} bytes in {seconds} s, and another rate than that")
+
+
+def _total(total: Any, key: str, flows: Iterable[Any]) -> int:  # noqa: ANN401 - any JSON
+    """Return a figure of all flows; ToolError unless it is the sum of theirs, which a damaged output contradicts."""
+    number = whole_number(total[key], key)
+    if number != sum(whole_number(flow[key], key) for flow in flows):
+        raise ToolError(f"iperf3 reports {number} {key}, which is not the sum of all flows")
+    return number
