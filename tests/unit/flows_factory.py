@@ -98,7 +98,7 @@ def response_times(
                     index = len(trials)
                     median = median_ms * (1 + (slope - 1) * share / 100) * (1 + 0.03 * (boot - 2))
                     times = drawn_ms(median, number, seed=index)
-                    completed = {"intended": number, "started": number, "completed": number}
+                    completed: dict[str, Any] = {"intended": number, "started": number, "completed": number}
                     trials.append(
                         flow_trial(
                             timed(times.tolist(), duration_s=20.0, **completed),

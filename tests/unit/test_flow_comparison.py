@@ -14,10 +14,10 @@ from netbench.errors import ExitCode
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.model.workload import workload_of
 from netbench.report.flow_comparison import flow_row
-from netbench.statistics.compared_cells import Absence, CellSelection
+from netbench.statistics.compared_cells import Absence, CellSelection, FlowCell
 from netbench.statistics.flow_comparison import FlowCampaign, compare_flows
 from netbench.statistics.flow_gate import judge_flows
-from netbench.statistics.regression_gate import GateResult
+from netbench.statistics.regression_gate import CellResult, GateResult
 from netbench.statistics.significance import Test
 from tests.unit.comparison_factory import made_up, stored
 from tests.unit.flows_factory import HTTP, drawn_ms, flow, flow_campaign, flow_trial, timed
@@ -66,6 +66,11 @@ def compared(base, new, **options: Any):
     return comparison
 
 
+def figure_of(cell: CellResult) -> str:
+    assert isinstance(cell.place, FlowCell)
+    return cell.place.figure
+
+
 def by_figure(comparison):
     return {difference.figure.name: difference for difference in comparison.differences}
 
@@ -96,7 +101,7 @@ def test_figures_of_common_cells_are_compared_with_intervals_and_corrected_tests
 )
 def test_a_p99_that_rises_beyond_the_limit_is_a_regression(median_ms, limit, expected):
     gate = judge_flows(compared(served(1.0), served(median_ms, seed=2)), limit)
-    results = {cell.place.figure: cell.outcome for cell in gate.cells}
+    results = {figure_of(cell): cell.outcome for cell in gate.cells}
     assert results == {"completed_per_s": GateResult.PASSED, "response_p99_ms": expected}
     assert gate.outcome is expected
 
@@ -147,7 +152,7 @@ def test_a_single_boot_hides_the_variation_between_boots_unless_the_load_is_reac
         return replace(results, trials=tuple(replace(trial, boot=7) for trial in results.trials))
 
     gate = judge_flows(compared(on_one_boot(1.0, 1), on_one_boot(1.0, 2)), 0.1)
-    results = {cell.place.figure: cell for cell in gate.cells}
+    results = {figure_of(cell): cell for cell in gate.cells}
     assert results["response_p99_ms"].outcome is GateResult.INCONCLUSIVE
     assert "one boot: variation between boots unknown" in results["response_p99_ms"].why
     assert results["completed_per_s"].outcome is GateResult.PASSED, "the client's clock decides it"

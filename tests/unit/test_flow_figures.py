@@ -57,7 +57,8 @@ def test_a_percentile_of_a_cell_is_that_of_all_times_and_its_interval_is_over_bo
         assert interval.mean == pytest.approx(exact(np.concatenate([*map(np.concatenate, times)]), percent))
         boots = [exact(np.concatenate(of_boot), percent) for of_boot in times]
         width = stats.t.ppf(0.975, 2) * np.std(boots, ddof=1) / np.sqrt(3)
-        assert (interval.half_width, interval.n, interval.boots) == (pytest.approx(width), 6, 3)
+        assert interval.half_width == pytest.approx(width)
+        assert (interval.n, interval.boots) == (6, 3)
 
 
 def test_the_trials_of_a_single_boot_are_the_units():

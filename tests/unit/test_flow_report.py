@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from netbench.cli.export import Publication, publish
 from netbench.cli.flow_summary import flows_table
 from netbench.errors import UsageError
 from netbench.model.flow_result import WireFigures
-from netbench.model.scenario import Idle, Network, Serve
+from netbench.model.scenario import Activity, Idle, Network, Serve
 from netbench.model.trial import GuestResult, GuestTask
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind
@@ -100,10 +101,10 @@ def test_the_response_time_by_load_has_a_panel_per_percentile_and_intervals_over
     titles = ["p50 response time [ms]", "p95 response time [ms]", "p99 response time [ms]", "p99.9 response time [ms]"]
     assert [panel.y.title for panel in chart.panels] == [*titles, "Completed operations [/s]"]
     assert [series.name for series in chart.panels[0].series] == ["raw", "container"]
-    for panel, part in zip(chart.panels, (0.5, 0.95, 0.99, 0.999, None), strict=True):
+    for panel, part in zip(chart.panels[:4], (0.5, 0.95, 0.99, 0.999), strict=True):
         for series in panel.series:
             assert [mark.x for mark in series.marks] == [0, 25, 50, 95]
-            for mark in series.marks if part else ():
+            for mark in series.marks:
                 scenario = "shared-idle" if not mark.x else f"neighbour-{mark.x:.0f}"
                 trials = times_of(RISING, series.name, scenario)
                 assert mark.y == pytest.approx(rank(np.concatenate(trials), part))
@@ -117,7 +118,12 @@ def test_the_response_time_by_load_has_a_panel_per_percentile_and_intervals_over
 
 
 def test_loads_of_neighbours_in_other_units_have_charts_of_their_own():
-    activities = [Idle(), Network(None, 50.0), Network(Load.parse("20000fps")), Serve(HTTP, Load.parse("10/s"))]
+    activities: list[Activity] = [
+        Idle(),
+        Network(None, 50.0),
+        Network(Load.parse("20000fps")),
+        Serve(HTTP, Load.parse("10/s")),
+    ]
     trials = [flow_trial(flow(), scenario=f"s{n}", activity=activity, index=n) for n, activity in enumerate(activities)]
     charts = list(NEIGHBOUR_LOAD.build(ReportModel.of(flow_campaign(trials))))
     assert [named.chart.panels[0].x.title for named in charts] == [
@@ -265,12 +271,14 @@ def test_a_row_per_cell_with_percentiles_over_all_trials():
     assert all(list(row) == [column.name for column in GROUP_COLUMNS] for row in rows)
     assert [(row["uut"], row["scenario"]) for row in rows[:2]] == [("raw", "shared-idle"), ("raw", "neighbour-25")]
     for row in rows:
-        assert row["valid_trials"], row["boots"] == (6, 3)
+        assert (row["valid_trials"], row["boots"]) == (6, 3)
         assert (row["workload"], row["load"], row["streams"], row["response_times"]) == ("http", "100/s", 1, 6000)
         whole = np.concatenate(times_of(RISING, str(row["uut"]), str(row["scenario"])))
         for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)):
             assert row[f"response_{name}_ms"] == pytest.approx(rank(whole, part))
-            assert row[f"response_{name}_ms_ci95"] > 0
+            half_width = row[f"response_{name}_ms_ci95"]
+            assert isinstance(half_width, float)
+            assert half_width > 0
         assert row["throughput_mbps"] is row["rtt_p50_ms"] is row["frame_size"] is None
 
 
@@ -397,7 +405,7 @@ def test_campaigns_of_frames_beside_a_neighbour_that_serves():
     ]
 
 
-def tap(place: str, **figures: int) -> WireFigures:
+def tap(place: str, **figures: Any) -> WireFigures:
     times = (latencies("exchange", [1.0] * 99 + [3.0] * 2), latencies("handshake", [0.25]))
     return WireFigures(place, frames=10, dropped_frames=1, latencies=times if place == "client" else (), **figures)
 
