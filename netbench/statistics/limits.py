@@ -334,7 +334,7 @@ class MaximumSearch:
         for task in spec.neighbours:
             if isinstance(task.activity, Network) and task.activity.share is not None and task.traffic is not None:
                 self._referred_to[spec.uut, task.activity.frame_size] = None
-        if spec.scenario == SHARED_IDLE:
+        if spec.scenario == SHARED_IDLE and not spec.serves:
             self._idle.setdefault((spec.uut, spec.frame_size), []).append(TrialTotals.of(trial.without_counters))
 
     def maximum(self, uut: str, frame_size: FrameSize) -> Maximum | None:

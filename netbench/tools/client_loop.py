@@ -41,6 +41,7 @@ _CLOSE_AT_ONCE = struct.pack("ii", 1, 0)
 _NEVER_NS = 1 << 62
 _NO_CLIENT = -1
 _SPARE_FILES = 64
+SO_TIMESTAMPNS = 35  # asm-generic/socket.h: the time of arrival with each recvmsg(2)
 
 
 class Operation:
@@ -70,6 +71,7 @@ class Session(ABC):
         self.socket = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.descriptor = self.socket.fileno()
         if (number := self.socket.connect_ex((address, port))) not in (0, errno.EINPROGRESS):
             self.socket.close()
@@ -116,7 +118,7 @@ class Loop:
         self._thinking: list[tuple[int, int]] = []  # a heap: next start in ns, and number of the client
         self._timeout_ns = round(settings.timeout_s * _NS)
         self._random = Random(settings.seed)
-        self._measured_from_ns = self._end_ns = 0
+        self._measured_from_ns = self._end_ns = self._realtime_ahead_ns = 0
 
     def run(self) -> Figures:
         """Run all operations, and wait for the outstanding ones until their deadlines."""
@@ -131,6 +133,7 @@ class Loop:
         gc.freeze()
         gc.disable()
         cpu, begin = time.process_time_ns(), time.monotonic_ns()
+        self._realtime_ahead_ns = time.time_ns() - time.monotonic_ns()
         self._end_ns = begin + round(settings.duration_s * _NS)
         self._measured_from_ns = begin + round(settings.warm_up_s * _NS)
         if not settings.rate:
@@ -144,15 +147,27 @@ class Loop:
         self._epoll.close()
         return self.figures
 
-    def complete(self, session: Session, *, keep: bool) -> None:
-        """End a session's operation, which has succeeded. With `keep` the connection is used again."""
+    def complete(
+        self, session: Session, *, keep: bool, arrived_ns: int | None = None, after_ns: int | None = None
+    ) -> None:
+        """End a session's operation, which has succeeded. With `keep` the connection is used again.
+
+        It ended when its last bytes arrived (CLOCK_REALTIME), or `after_ns` from its start; now, if both are unknown.
+        """
         now, operation = time.monotonic_ns(), session.operation
         assert operation is not None
         if operation.is_measured:
+            end = now
+            if arrived_ns is not None:
+                end = arrived_ns - self._realtime_ahead_ns
+            elif after_ns is not None:
+                end = operation.started_ns + after_ns
+            if not operation.started_ns <= end <= now:  # the clock was set
+                end = now
             figures = self.figures
             figures.completed += 1
-            figures.response_ns.append(now - operation.intended_ns)
-            figures.service_ns.append(now - operation.started_ns)
+            figures.response_ns.append(end - operation.intended_ns)
+            figures.service_ns.append(end - operation.started_ns)
         self._finish(operation, now)
         self._release(session, keep=keep)
 

@@ -7,6 +7,8 @@ of a distribution, in JSON. It runs on the client's host: it needs the standard 
 import json
 import os
 import select
+import socket
+import struct
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,11 +19,15 @@ from numpy.typing import NDArray
 
 from netbench.capture.distribution import Distribution
 from netbench.tools.client_load import Figures, LoopSettings
-from netbench.tools.client_loop import Loop, Session, kind_of
+from netbench.tools.client_loop import SO_TIMESTAMPNS, Loop, Session, kind_of
 from netbench.tools.http_response import Response
 from netbench.tools.sealed_output import sealed
 
 _BUFFER_BYTES = 1 << 18
+_EXTRA_BYTES = 64
+_TIMESPEC = struct.Struct("qq")
+# tcpi_rtt and tcpi_total_retrans of struct tcp_info (linux/tcp.h).
+_RTT_AT, _REPEATED_AT, _INFO_BYTES = 68, 100, 104
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ class _Connecting(Session):
     __slots__ = ()
 
     def start(self, loop: Loop) -> None:
-        loop.complete(self, keep=False)
+        loop.complete(self, keep=False, after_ns=handshake_ns(self.socket))
 
     def proceed(self, loop: Loop, mask: int) -> None:
         return
@@ -103,7 +109,7 @@ class _Requesting(Session):
     def _receive(self, loop: Loop) -> None:
         buffer = self._exchange.buffer
         try:
-            size = self.socket.recv_into(buffer)
+            size, extras, _, _ = self.socket.recvmsg_into([buffer], _EXTRA_BYTES)
         except BlockingIOError:
             return
         except OSError as error:
@@ -128,7 +134,28 @@ class _Requesting(Session):
         if response.error:
             loop.fail(self, response.error, keep=keep)
         else:
-            loop.complete(self, keep=keep)
+            loop.complete(self, keep=keep, arrived_ns=arrival_ns(extras))
+
+
+def arrival_ns(extras: list[tuple[int, int, bytes]]) -> int | None:
+    """Return when the kernel received the latest bytes (CLOCK_REALTIME in ns); None if it does not report that.
+
+    The client itself may get a CPU much later: that delay is its own.
+    """
+    for level, kind, value in extras:
+        if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS) and len(value) == _TIMESPEC.size:
+            seconds, ns = _TIMESPEC.unpack(value)
+            return int(seconds * 1_000_000_000 + ns)
+    return None
+
+
+def handshake_ns(connected: socket.socket) -> int | None:
+    """Return the time from SYN to SYN/ACK in ns, as the kernel measured it in µs; None if it repeated the SYN."""
+    info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+    if len(info) < _INFO_BYTES:
+        return None
+    rtt_us, repeated = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in (_RTT_AT, _REPEATED_AT))
+    return 1000 * rtt_us if rtt_us and not repeated else None
 
 
 def session_maker(settings: ClientSettings, exchange: _Exchange) -> Callable[[], Session]:

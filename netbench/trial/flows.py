@@ -12,6 +12,7 @@ from netbench.hosts.pipes import end
 from netbench.model.flow_result import FlowResult, WireFigures
 from netbench.model.scenario import VICTIM, Serve
 from netbench.model.trial import GuestTask
+from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.tools.base import GRACE_S, Demand, FlowEnds, RunningServer, Tool, ToolError
 from netbench.trial.wire_taps import BLOCK_S, WireTap, differences
@@ -146,7 +147,7 @@ def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
             yield Reason(ReasonKind.TOOL_FAILED, result.stream, f"{flows.serve.workload.tool}: {error}")
         if error or flows.task.name != VICTIM:
             continue
-        if detail := _limited_by_client(result):
+        if detail := _limited_by_client(result, has_rate=flows.serve.load.kind is LoadKind.OPERATION_RATE):
             yield Reason(ReasonKind.TESTER_LIMITED, result.stream, detail)
         for difference in differences(result, result.wire, flows.tool.wire_view(flows.serve.load)):
             yield Reason(ReasonKind.TOOL_DISAGREES, result.stream, f"{flows.serve.workload.tool}: {difference}")
@@ -156,7 +157,7 @@ def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
                 yield Reason(ReasonKind.CAPTURE_FAILED, result.stream, detail)
 
 
-def _limited_by_client(result: FlowResult) -> str:
+def _limited_by_client(result: FlowResult, *, has_rate: bool) -> str:
     """Return why the client itself, and not the guest, may have determined its figures; empty if it did not."""
     if (result.client_cpu_share or 0.0) > _BUSY_CLIENT:
         return (
@@ -165,7 +166,7 @@ def _limited_by_client(result: FlowResult) -> str:
         )
     response = next((times for times in result.latencies if times.kind == "response"), None)
     late = result.client_late
-    if late is None or response is None:
+    if not has_rate or late is None or response is None:
         return ""
     late_ns, response_ns = late.percentile_ns(_LATE_PART), response.percentile_ns(_LATE_PART)
     if late_ns <= _MAY_BE_LATE_NS or late_ns <= _MAY_BE_LATE_PART * response_ns:
