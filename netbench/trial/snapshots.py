@@ -99,7 +99,7 @@ def take_snapshot(setup: TrialSetup, guests: Sequence[TrialGuest], trouble: Fail
 def cpu_growth(guest: TrialGuest, before: CounterSnapshot, after: CounterSnapshot) -> dict[str, float]:
     """Return the CPU time used between two snapshots, in seconds, by consumer; without those that went back.
 
-    The sum over the processes of a container goes back when one of them ends that nobody in it waits for.
+    The sum over the processes of a container goes back when a process ends that no process in it waits for.
     """
     earlier, later = (snapshot.guests.get(guest.name, Reading()).cpu_s for snapshot in (before, after))
     pairs = {whose: (spent, later[whose]) for whose, spent in earlier.items() if whose in later}

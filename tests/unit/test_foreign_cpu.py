@@ -17,7 +17,7 @@ CASES = {
         0.2,
     ),
     "a child that began and ended": ({1: ProcessTime(1.0)}, {1: ProcessTime(1.0, 0.3)}, 0.3),
-    "an orphan that ended, which nobody counts": (
+    "an orphan that ended, which no process counts": (
         {1: ProcessTime(1.0), 2: ProcessTime(30.0)},
         {1: ProcessTime(1.1)},
         0.1,
