@@ -66,7 +66,7 @@ def _figures(group: WorkloadGroup, trials: Sequence[TrialResult]) -> Iterator[Wi
     def summed(
         title: str, unit: str, tool: Callable[[FlowResult], int | None], wire: Callable[[FlowResult], int | None]
     ) -> Iterator[WitnessedFigure]:
-        """Yield the sums over the flows that the wire knows, of a tool also that it knows itself."""
+        """Yield the sums over all flows that the taps counted; of a tool, those that it reports, too."""
         known = [(tool(flow), seen) for flow in flows if (seen := wire(flow)) is not None]
         if known:
             by_tool = [number for number, _ in known if number is not None]

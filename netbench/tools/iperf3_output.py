@@ -86,7 +86,7 @@ def _figures(
         to_server_bytes=arrived if is_upload else None,
         to_client_bytes=None if is_upload else arrived,
         run_to_server_bytes=whole if is_upload else None,
-        # The client does not know what the server sent in vain.
+        # The client counts only the datagrams that arrived.
         run_to_client_bytes=whole if is_tcp and not is_upload else None,
         started=started,
         completed=None if started is None or lost is None else started - lost,

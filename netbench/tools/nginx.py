@@ -1,4 +1,4 @@
-"""The web server nginx, with files of its own, on a guest's address."""
+"""The web server nginx on a guest's address, with its files in the directory of the run."""
 
 from collections.abc import Sequence
 
@@ -49,8 +49,8 @@ def write_nginx_files(ends: FlowEnds, workers: int, body_size: int) -> None:
 def nginx_command(ends: FlowEnds) -> Sequence[str]:
     """Return the command that runs nginx until it is killed.
 
-    On a host that shares this machine's files it runs in a process namespace of its own: the kernel ends all its
-    workers with it. Otherwise they would survive a master that is killed, and could not be found by their environment,
+    On a host that shares this machine's files it runs in a new process namespace: the kernel ends all its workers with
+    it. Otherwise they would survive a master that is killed, and could not be found by their environment,
     which nginx overwrites. Guests end with all their processes.
     """
     isolated = ["unshare", "--pid", "--fork", "--kill-child"] if ends.server.shares_files else []

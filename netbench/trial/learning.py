@@ -31,7 +31,7 @@ class LearningSchedule:
         self._unreached.clear()
 
     def arrive_at(self, place: InterfaceRef) -> bool:
-        """Return whether learning frames reach a NIC, as far as known."""
+        """Return whether learning frames reach a NIC, by the trials so far."""
         return place not in self._unreached
 
     def never_arrive_at(self, places: Iterable[InterfaceRef]) -> None:

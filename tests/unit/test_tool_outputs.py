@@ -105,7 +105,7 @@ def damaged(text, chance):
 
 
 def same(one, other):
-    """Whether figures are the same, as far as an output repeats them. The version of a tool is no figure."""
+    """Whether figures are the same within the rounding of an output. The version of a tool is no figure."""
     exact = [replace(result, tool="", duration_s=0, latencies=()) for result in (one, other)]
     counts = [[(times.kind, times.count) for times in result.latencies] for result in (one, other)]
     rounded = [[number for times in result.latencies for number in numbers_in(times)] for result in (one, other)]

@@ -97,7 +97,7 @@ def _difference(figure: WitnessedFigure) -> str:
 def _cells(
     model: ReportModel, groups: Sequence[WorkloadGroup], figures: Iterable[FlowFigure], *, name: str, caption: str
 ) -> Table:
-    """A row per cell with these figures, as far as any cell has them; a block per workload."""
+    """A row per cell with these figures, without those that no cell has; a block per workload."""
     known = [figure for figure in figures if any(figure.name in group.figures for group in groups)]
     scenario: Column[WorkloadGroup] = Column("Scenario", lambda group: group.scenario)
     return table(
