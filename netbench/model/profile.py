@@ -150,7 +150,8 @@ class Profile(BaseModel):
     compared; a mapping of `headers` and `vary`, if it changes fields that vary. Default: as the UUT is configured to
     send it."""
     loads: Annotated[tuple[ProfileLoadField, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
-    """Load of each source: 400Mbit/s (L1), 148809fps, 50% (of line rate), 50% of maximum (of the UUT), max."""
+    """Load of each source: 400Mbit/s (L1), 148809fps, 50% (of line rate), 50% of maximum (of the UUT), max. Of each
+    client of a tool: 100/s, 10Mbit/s (payload), max."""
     streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     """Numbers of streams that send at once: 2 are the first two. `each`: 1, 2, … all of them. Default: all."""
     scenarios: Annotated[

@@ -16,7 +16,9 @@ class ReasonKind(Enum):
     """A remark about a trial, mostly why it is not simply valid. The value is what results and reports show.
 
     A saturated trial is valid at its offered load, which backpressure by the link keeps below the intended one. A trial
-    whose load is a share of a lower bound, or less than its share, is also valid at its offered load.
+    whose load is a share of a lower bound, or less than its share, is also valid at its offered load. A tool that
+    disagrees with the wire is shown with both figures: slow trials disagree more often, so that leaving them out would
+    bias the others.
     """
 
     SATURATED = "saturated"
@@ -63,7 +65,14 @@ class ReasonKind(Enum):
         return Verdict.SUSPICIOUS if self in _ONLY_SUSPICIOUS else Verdict.INVALID
 
 
-_NO_HARM = frozenset({ReasonKind.SATURATED, ReasonKind.SHARE_OF_LOWER_BOUND, ReasonKind.LESS_THAN_SHARE})
+_NO_HARM = frozenset(
+    {
+        ReasonKind.SATURATED,
+        ReasonKind.SHARE_OF_LOWER_BOUND,
+        ReasonKind.LESS_THAN_SHARE,
+        ReasonKind.TOOL_DISAGREES,
+    }
+)
 _ONLY_SUSPICIOUS = frozenset(
     {
         ReasonKind.UNEVEN_PACING,
@@ -79,7 +88,6 @@ _ONLY_SUSPICIOUS = frozenset(
         ReasonKind.UNEXPLAINED_FRAMES,
         ReasonKind.NOT_DRAINED,
         ReasonKind.TESTER_LIMITED,
-        ReasonKind.TOOL_DISAGREES,
     }
 )
 

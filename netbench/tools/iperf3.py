@@ -28,7 +28,7 @@ class Iperf3Options(BaseModel):
     """tcp or udp."""
     direction: Literal["upload", "download"] = "upload"
     """upload: the client sends; download: the server in the guest sends."""
-    flows: Annotated[int, Field(strict=True, ge=1, le=128)] = 1
+    parallel: Annotated[int, Field(strict=True, ge=1, le=128)] = 1
     """Number of parallel flows."""
     message_size: Annotated[int, Field(strict=True, ge=1, le=1 << 20)] | None = None
     """Bytes of each write, or payload of each datagram. Default: iperf3's own, 128 KiB or what fits into one packet."""
@@ -55,7 +55,7 @@ class Iperf3(Tool):
         if self.options.protocol == "udp":
             return WireView("udp", key=IPERF3_KEY, message_bytes=self.options.message_size)
         # It counts what it wrote to a socket although it drops the rest at its end, or does not wait for the rest.
-        buffered = _SOCKET_BYTES * self.options.flows if load.kind is LoadKind.MAX else 0
+        buffered = _SOCKET_BYTES * self.options.parallel if load.kind is LoadKind.MAX else 0
         return WireView(control_connections=1, buffered_bytes=buffered)
 
     def server_command(self, ends: FlowEnds) -> Sequence[str]:
@@ -71,7 +71,7 @@ class Iperf3(Tool):
             "--interval",
             str(_INTERVAL_S),
             "--parallel",
-            str(options.flows),
+            str(options.parallel),
         ]
         if options.protocol == "udp":
             argv += ["--udp"]
@@ -83,7 +83,7 @@ class Iperf3(Tool):
             argv += ["--congestion", options.congestion]
         if demand.load.kind is LoadKind.L1_BIT_RATE:
             # iperf3 limits each flow.
-            argv += ["--bitrate", str(round(demand.load.value / options.flows))]
+            argv += ["--bitrate", str(round(demand.load.value / options.parallel))]
         elif options.protocol == "udp":
             argv += ["--bitrate", "0"]
         return argv

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from netbench.hosts.base import Completed
 from netbench.model.flow_result import FlowResult, Latencies
 from netbench.model.units import Load
-from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView
+from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of
 
 _SERVER = """
 import socket, sys
@@ -18,8 +18,8 @@ while True:
 """
 _CLIENT = """
 import json, socket, sys, time
-connection, end, times = socket.create_connection((sys.argv[1], int(sys.argv[2]))), float(sys.argv[3]), []
-end += time.monotonic()
+connection, times = socket.create_connection((sys.argv[1], int(sys.argv[2]))), []
+end = time.monotonic() + float(sys.argv[3])
 while time.monotonic() < end:
     began = time.monotonic_ns()
     connection.sendall(b"x")
@@ -35,7 +35,7 @@ class Echo(Tool):
     server_programs = ("python3",)
 
     def wire_view(self, load: Load) -> WireView:
-        return WireView(exchanges=True, compared="rtt")
+        return WireView(exchanges=True, compared="rtt", warm_up_s=0.0)
 
     def server_command(self, ends: FlowEnds) -> Sequence[str]:
         return ["python3", "-c", _SERVER, ends.address, str(ends.port)]
@@ -45,10 +45,11 @@ class Echo(Tool):
 
     def result(self, done: Completed, demand: Demand, ends: FlowEnds, workload: str) -> FlowResult:
         try:
-            times = sorted(json.loads(done.stdout))
-        except ValueError as error:
+            times = sorted(number_of(time, "a time") for time in json.loads(done.stdout))
+            smallest, largest = int(times[0]), int(times[-1])
+        except (ValueError, TypeError, IndexError) as error:
             raise ToolError(f"the client failed: {done.stderr.strip()[-300:]}") from error
-        rtt = Latencies("rtt", tuple((time, 1) for time in times), sum(times), times[0], times[-1])
+        rtt = Latencies("rtt", tuple((int(time), 1) for time in times), int(sum(times)), smallest, largest)
         return FlowResult(
             *(ends.stream, workload, "echo 1.0", demand.duration_s),
             run_to_server_bytes=len(times),
