@@ -17,7 +17,7 @@ from netbench.model.traffic import Stamps, Traffic
 from netbench.model.trial import TrialSpec
 from netbench.packets.build import expected_headers
 from netbench.plan.warm_up import MOST
-from netbench.plan.warnings import unsupported_packets
+from netbench.plan.warnings import unserved_workloads, unsupported_packets
 from netbench.report.formats import count
 from netbench.testbed.bring_up import (
     base_changes,
@@ -36,6 +36,7 @@ from netbench.testbed.virtual_machines import planned_vm
 from netbench.tools.base import Demand, FlowEnds
 from netbench.trial.setup import Endpoints
 from netbench.trial.sources_and_sinks import Recording
+from netbench.trial.wire_taps import WireTap
 from netbench.vmm.base import guest_directory
 
 _NO_MAC = "00:00:00:00:00:00"  # of a port, whose address is read once the testbed is up
@@ -75,7 +76,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     clients = [path for path in request.resolved.in_use if path.name in request.resolved.streams_of_flows]
     for target in (None, *topology.vms, *topology.ssh_hosts):
         changes = [
-            *base_changes(topology, target, keeps_offloads=bool(request.resolved.streams_of_flows)),
+            *base_changes(topology, target, with_offloads=request.resolved.ends_of_flows),
             *planned_changes(rings, target),
             *source_changes(profile, request.resolved.in_use, target),
             *client_changes(clients, target),
@@ -155,7 +156,8 @@ def _packets(request: CampaignRequest) -> Iterator[str]:
     for path in request.resolved.in_use:
         if path.packet is not None:
             yield f"# packet of stream {path.name}, {path.packet.name}: {path.packet.summary}"
-    for warning in unsupported_packets(request.resolved.unsupported):
+    refused = unserved_workloads if request.profile.tool else unsupported_packets
+    for warning in refused(request.resolved.unsupported):
         yield f"# {warning.text}"
 
 
@@ -223,16 +225,23 @@ def _neighbours(request: CampaignRequest) -> Iterator[str]:
 
 
 def _flows(request: CampaignRequest) -> Iterator[str]:
-    """Yield the commands of servers and clients, by workload."""
+    """Yield the commands of servers, taps and clients, by workload and stream."""
     resolved, profile = request.resolved, request.profile
-    shown = [path for path in resolved.in_use if path.name in resolved.streams_of_flows]
-    server = LocalHost("server", "RUN")
-    for where, serve in workloads_in(profile, resolved.activities):
-        tool, demand = make_tool(serve.workload), Demand(serve.load, profile.duration, profile.warm_up_s, profile.seed)
+    own = {stream.name for stream in request.topology.own_streams}
+    beside = {neighbour.name: set(neighbour.streams) for neighbour in request.topology.neighbours}
+    host = LocalHost("local", "RUN")
+    for where, guest, serve in workloads_in(profile, resolved.activities):
+        tool, is_victim = make_tool(serve.workload), guest == VICTIM
+        times = (profile.duration, profile.warm_up_s) if is_victim else (profile.neighbours_duration, profile.warm_up_s)
+        demand = Demand(serve.load, *times, profile.seed)
         yield f"# {where} at {serve.load}, in each trial"
-        for path in shown:
-            ends = FlowEnds(path.name, path.number, server, server, path.ingress_ip, "DIRECTORY")
+        for path in (path for path in resolved.in_use if path.name in (own if is_victim else beside[guest])):
+            ends = FlowEnds(path.name, path.number, host, host, path.ingress_ip, "DIRECTORY")
             yield f"  guest: {shlex.join(tool.server_command(ends))}"
+            for nic in (path.source, path.ingress) if is_victim else ():
+                if nic is not None:
+                    tap = WireTap("", host, nic.interface, path.src_ip, ends, Path(f"trial-NNNNNN-{path.name}.pcap"))
+                    yield f"  {_inside(nic)}{shlex.join(tap.command())}"
             yield f"  {_inside(path.source)}{shlex.join(tool.client_command(ends, demand))}"
 
 

@@ -375,7 +375,10 @@ def _show(results: CampaignResults, directory: ResultDirectory, console: Printin
     if not results.searches:
         warnings += steadiness_warnings(steadiness_of(group_trials(results)))
     for warning in warnings:
-        if warning.kind is WarningKind.PACKET_REFUSED:  # tables have no rows that could show it
+        if warning.kind in (
+            WarningKind.PACKET_REFUSED,
+            WarningKind.WORKLOAD_REFUSED,
+        ):  # tables have no rows that could show it
             console.print(warning.text, markup=False, soft_wrap=not console.is_terminal)
     if warnings:
         kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in warnings))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import product
+from math import ceil
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -23,6 +24,7 @@ MAX_SECONDS = 86_400.0
 # How much longer a neighbour's sources send than the victim's: a ratio of the duration, plus seconds.
 _LONGER_PART = 0.05
 _LONGER_S = 0.1
+_START_OF_TOOL_S = 1.5
 _WARM_UP_PART = 0.25
 # Keys that flows have no use for.
 _OF_FRAMES = ("packet", "vary", "expect", "flows", "stop_when_saturated", "schedule", "warm_up_trials")
@@ -218,6 +220,8 @@ class Profile(BaseModel):
         for key in _OF_FRAMES if self.tool else ():
             if getattr(self, key) != type(self).model_fields[key].get_default(call_default_factory=True):
                 raise KeyedError(key, "is for frames, and this profile runs flows with a tool; remove it")
+        if self.tool and self.maxima and self.maxima.kind == LOADS:
+            raise KeyedError("maxima", "the loads of a tool show no maximum of frames; remove it, or write search")
         for load in self.loads:
             if load.kind is LoadKind.OPERATION_RATE and not self.tool:
                 raise KeyedError("loads", f"{load} is a rate of a tool's requests; write {load.value:g}fps")
@@ -324,4 +328,6 @@ class Profile(BaseModel):
     @property
     def neighbours_duration(self) -> float:
         """How long a neighbour's sources send: from before the trial settles until the victim's have surely ended."""
+        if self.tool:  # clients start after the sources, and some run for whole seconds
+            return self.settle.before + ceil(self.duration) * (1 + _LONGER_PART) + _START_OF_TOOL_S
         return self.settle.before + self.duration * (1 + _LONGER_PART) + _LONGER_S

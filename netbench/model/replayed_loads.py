@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from netbench.model.scenario import Network
-from netbench.model.trial import GuestTask, TrialResult, TrialSpec
+from netbench.model.trial import GuestTask, TrialFrames, TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 
 
@@ -66,7 +66,7 @@ def _key(trial: TrialSpec, guest: GuestTask) -> tuple[str, str, tuple[str, ...],
     load = share_of(trial, guest)
     if load is None:
         return None
-    size = trial.frame_size
+    size = trial.kind_of_traffic
     return (trial.uut, trial.scenario, trial.streams, str(size), "" if guest is trial.victim else guest.name, load)
 
 
@@ -89,7 +89,9 @@ def _resolved(trial: TrialSpec, guest: GuestTask, rates: dict[tuple[object, ...]
         return replace(guest, traffic=replace(trial.frames, load=replace(trial.load, found_fps=rates[key])))
     activity = guest.activity
     assert isinstance(activity, Network)
-    return replace(guest, traffic=replace(trial.frames, size=activity.frame_size, load=Load.of_fps(rates[key])))
+    load = Load.of_fps(rates[key])
+    frames = trial.victim.traffic or TrialFrames(activity.frame_size, load)
+    return replace(guest, traffic=replace(frames, size=activity.frame_size, load=load))
 
 
 def _named(key: tuple[object, ...]) -> str:

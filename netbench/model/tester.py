@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Literal
 
 from pydantic import BaseModel
@@ -205,10 +204,10 @@ class Disturbance:
     def contended_s(self) -> float:
         """An upper bound of the time that flows lost to other programs and other machines, in seconds.
 
-        Other programs disturb only while something waits for a CPU.
+        Other programs disturb only while something waits for a CPU. Kernels without pressure stall information do not
+        show that.
         """
-        pressure_s = inf if self.cpu_pressure_s is None else self.cpu_pressure_s
-        return min(self.foreign_s or 0.0, pressure_s) + (self.steal_s or 0.0)
+        return min(self.foreign_s or 0.0, self.cpu_pressure_s or 0.0) + (self.steal_s or 0.0)
 
     def stalled_of(self, stream: str) -> float | None:
         """Return the sum over the threads of one stream, except the sink's; None if it is unknown for all of them."""

@@ -144,6 +144,7 @@ class WarningKind(Enum):
     MAXIMUM_IS_LOWER_BOUND = "maximum-is-lower-bound"
     SOURCE_CEILING_DOUBTFUL = "source-ceiling-doubtful"
     PACKET_REFUSED = "packet-refused"
+    WORKLOAD_REFUSED = "workload-refused"
     STREAM_PACKETS = "stream-packets"
 
 

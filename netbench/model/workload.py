@@ -15,7 +15,8 @@ from netbench.errors import KeyedError
 from netbench.model.fields import KeyPath, listed, located_error
 
 Scalar = str | int | float | bool
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._=%-]{0,59}")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9 ._=%-]{0,98}[A-Za-z0-9._=%-])?")
+_NAME_RULE = "letters, digits, spaces and . _ = % -, at most 100"
 _KIND = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 
@@ -84,8 +85,10 @@ def _expanded(value: object) -> Iterator[Workload]:
     if not _KIND.fullmatch(kind):
         raise KeyedError("kind", f"{kind!r} is no name of a tool")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise KeyedError("name", "letters, digits, spaces and . _ = % -, at most 60")
+        raise KeyedError("name", _NAME_RULE)
     for key, option in options.items():
+        if isinstance(option, list | tuple) and not option:
+            raise KeyedError(key, "a list of values has at least one")
         for scalar in listed(option):
             if not isinstance(scalar, Scalar):
                 raise KeyedError(key, "a text, a number, true or false, or a list of these")
@@ -93,6 +96,8 @@ def _expanded(value: object) -> Iterator[Workload]:
     for values in product(*(options[key] for key in varied)):
         chosen = dict(zip(varied, values, strict=True))
         suffix = "".join(f" {key}={_text(scalar)}" for key, scalar in chosen.items())
+        if not _NAME.fullmatch(name + suffix):
+            raise KeyedError("name", f"{name + suffix!r}: {_NAME_RULE}; choose a shorter name, or list fewer options")
         yield Workload(kind, name + suffix, tuple({**options, **chosen}.items()))
 
 

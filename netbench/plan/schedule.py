@@ -118,6 +118,8 @@ class CampaignPlan:
         reasons = self.unsupported.get(uut, {})
         if isinstance(traffic, Workload):
             return traffic.name not in reasons
+        if self.profile.tool and all(workload.name in reasons for workload in self.profile.tool):
+            return False
         size = traffic
         return size.packet not in reasons and not (size.packet and str(size) in reasons)
 

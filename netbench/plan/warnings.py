@@ -75,6 +75,14 @@ def unsupported_packets(unsupported: Mapping[str, Mapping[str, str]]) -> list[Ca
     ]
 
 
+def unserved_workloads(unsupported: Mapping[str, Mapping[str, str]]) -> list[CampaignWarning]:
+    """Return a warning for all workloads that a UUT cannot serve for one reason; these are as in CampaignPlan."""
+    return [
+        CampaignWarning(WarningKind.WORKLOAD_REFUSED, f"UUT {uut} does not serve {', '.join(refused)}: {reason}")
+        for uut, reason, refused in _by_reason(unsupported)
+    ]
+
+
 def left_out(unsupported: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Return a line for the terminal for each of the same warnings: `route × vlan, qinq: Dot1Q: …`."""
     return [

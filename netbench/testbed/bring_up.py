@@ -3,7 +3,7 @@
 Also the identities of sources, sinks and hosts: those expected before a testbed is up, and the actual ones after.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,11 +42,13 @@ from netbench.vmm.base import CableEnd
 _OUTSIDE = "uut:outside-namespaces"
 
 
-def base_changes(topology: Topology, machine: str | None = None, *, keeps_offloads: bool = False) -> list[Change]:
+def base_changes(
+    topology: Topology, machine: str | None = None, *, with_offloads: Collection[str] = ()
+) -> list[Change]:
     """Return the changes on this machine, or on a VM or SSH host, before any UUT is brought in, in order.
 
-    For a VM that is a device under test, these are the changes that set up the device. With `keeps_offloads` NICs join
-    and split segments as their drivers do by default: flows are measured as applications use them.
+    For a VM that is a device under test, these are the changes that set up the device. NICs (`host/nic`) in
+    `with_offloads` join and split segments as their drivers do by default: flows are measured as applications use them.
     """
     if machine in devices(topology):
         return device_changes(topology, machine)
@@ -63,25 +65,25 @@ def base_changes(topology: Topology, machine: str | None = None, *, keeps_offloa
     for netns in own:
         # Without IPv6 the kernel sends no frames by itself that would be counted among the test frames.
         changes += [SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")]
-    nics: list[tuple[str | None, str]] = []
+    nics: list[tuple[str | None, str, bool]] = []
     ports = {topology.interface(end) for end in ends if topology.is_port(end)}
     for link in topology.links:
         own_ends = [end for end in link.ends if topology.machine(host_of(end)) == machine]
         for end in own_ends:
             netns, interface = topology.netns(host_of(end)), topology.interface(end)
-            nics.append((netns, interface))
+            nics.append((netns, interface, end in with_offloads))
             if topology.is_port(end) and netns:
                 changes.append(MovePort(interface, netns))
         if own_ends and not topology.is_port(link.ends[0]):
             changes.append(_veth(topology, link))
-    for netns, interface in nics:
+    for netns, interface, has_offloads in nics:
         if netns is None:
             changes.append(SetSysctl(None, of_nic(6, interface, "disable_ipv6"), "1", True))
-        if not keeps_offloads:
+        if not has_offloads:
             changes.append(OffloadsOff(netns, interface, tagging=interface not in ports))
     # Grouped by namespace: one command brings up all interfaces of a namespace.
-    namespaces = list(dict.fromkeys(netns for netns, _ in nics))
-    return [*changes, *(SetUp(netns, nic) for namespace in namespaces for netns, nic in nics if netns == namespace)]
+    namespaces = list(dict.fromkeys(netns for netns, _, _ in nics))
+    return [*changes, *(SetUp(netns, nic) for namespace in namespaces for netns, nic, _ in nics if netns == namespace)]
 
 
 def source_changes(profile: Profile, paths: Sequence[StreamPath], machine: str | None) -> list[Change]:

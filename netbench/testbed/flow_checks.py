@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from netbench.config.plugins import TOOLS, plugins
 from netbench.errors import UsageError
 from netbench.model.profile import Profile
-from netbench.model.scenario import Activity, Serve
+from netbench.model.scenario import VICTIM, Activity, Serve
 from netbench.model.workload import Workload
-from netbench.tools.base import Tool
+from netbench.tools.base import Demand, Tool
 from netbench.uut.base import UnitUnderTest
 
 
@@ -21,27 +21,39 @@ def make_tool(workload: Workload) -> Tool:
     return made
 
 
-def workloads_in(profile: Profile, activities: Mapping[str, Iterable[Activity]]) -> Iterator[tuple[str, Serve]]:
-    """Yield each workload with its load, of the victim and of neighbours, and its place for messages."""
+def workloads_in(profile: Profile, activities: Mapping[str, Iterable[Activity]]) -> Iterator[tuple[str, str, Serve]]:
+    """Yield each workload with its load, after its place for messages and the guest that serves it."""
     for workload in profile.tool:
         for load in profile.loads:
-            yield f"tool {workload}", Serve(workload, load)
+            yield f"tool {workload}", VICTIM, Serve(workload, load)
     for name, acts in activities.items():
         for activity in acts:
             if isinstance(activity, Serve):
-                yield f"neighbour {name}", activity
+                yield f"neighbour {name}", name, activity
 
 
 def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activity]]) -> None:
     """UsageError for a load that a tool cannot run at."""
-    for where, serve in workloads_in(profile, activities):
-        if reason := make_tool(serve.workload).unsupported_reason(serve.load):
+    for where, _, serve in workloads_in(profile, activities):
+        demand = Demand(serve.load, profile.duration, profile.warm_up_s)
+        if reason := make_tool(serve.workload).unsupported_reason(demand):
             raise UsageError(f"profile {profile.name}: {where}: {reason}")
+
+
+def refuse_servers(
+    neighbours: Mapping[str, UnitUnderTest], activities: Mapping[str, Iterable[Activity]], uut: str
+) -> None:
+    """UsageError for a neighbour beside a UUT that serves in a scenario and cannot."""
+    for name, neighbour in neighbours.items():
+        if any(isinstance(activity, Serve) for activity in activities.get(name, ())) and neighbour.unserved_reason:
+            raise UsageError(f"UUT {uut}: neighbour {name} cannot serve: {neighbour.unserved_reason}")
 
 
 def unserved_workloads(profile: Profile, uuts: Mapping[str, UnitUnderTest]) -> dict[str, dict[str, str]]:
     """Return why UUTs cannot serve the workloads of a profile, by UUT and workload; UsageError if none can."""
     reasons = {name: reason for name, uut in uuts.items() if (reason := uut.unserved_reason)}
+    if not profile.tool:
+        return {}
     if uuts and len(reasons) == len(uuts):
         each = "; ".join(f"UUT {uut}: {reason}" for uut, reason in reasons.items())
         raise UsageError(f"profile {profile.name}: tool: no UUT can serve: {each}")

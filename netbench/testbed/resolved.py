@@ -19,7 +19,7 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
-from netbench.testbed.flow_checks import make_tool, refuse_workloads, unserved_workloads, workloads_in
+from netbench.testbed.flow_checks import make_tool, refuse_servers, refuse_workloads, unserved_workloads, workloads_in
 from netbench.testbed.packet_checks import refuse_packets, unsuitable_frames
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
@@ -82,7 +82,7 @@ class Resolved:
     def needs_for(self, uuts: Collection[str]) -> frozenset[str]:
         """Return the needs of some of the campaign's UUTs on this host."""
         packets = tuple(self.profile.packets.values())
-        served = [serve.workload for _, serve in workloads_in(self.profile, self.activities)]
+        served = [serve.workload for _, _, serve in workloads_in(self.profile, self.activities)]
         tools = [make_tool(workload) for workload in dict.fromkeys(served)]
         return needs_of((self.part_of or self).topology, uuts, self.activities, self.profile.sink, packets, tools)
 
@@ -135,6 +135,12 @@ class Resolved:
         return frozenset((*(own if forwards else ()), *self._streams_beside(Network)))
 
     @property
+    def ends_of_flows(self) -> frozenset[str]:
+        """The NICs (`host/nic`) whose segmentation offloads stay on: those of streams with flows in any scenario."""
+        streams = [stream for stream in self.topology.streams if stream.name in self.streams_of_flows]
+        return frozenset(end for stream in streams for end in (stream.source, stream.ingress) if end)
+
+    @property
     def streams_of_flows(self) -> frozenset[str]:
         """The streams whose source is the place of a client, in any scenario."""
         own = [stream.name for stream in self.topology.own_streams] if self.profile.tool else []
@@ -157,6 +163,8 @@ def resolve(
     guests = {uut.name: resolve_guests(topology, uut, packets=packets) for uut in chosen_uuts}
     activities = activities_of(topology, chosen)
     refuse_workloads(profile, activities)
+    for uut, beside in guests.items():
+        refuse_servers({name: guest.make() for name, guest in beside.items() if name != VICTIM}, activities, uut)
     _refuse_half(profile)
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)

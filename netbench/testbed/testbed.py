@@ -372,7 +372,6 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
     it up or down fails. The leftovers of a killed run are undone first.
     """
     topology, in_use = resolved.topology, [path.name for path in resolved.in_use]
-    flows = bool(resolved.streams_of_flows)
     with ExitStack() as stack, shielded() as shield:
         presence = held or stack.enter_context(machine_held(resolved))
         clean()
@@ -386,7 +385,7 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
             with ExitStack() as others, shield.lifted():
                 machines: dict[str | None, Machine] = {None: here}
                 here.make([AddRunDirectory(local.scratch)])
-                here.make([*server_changes(topology), *base_changes(topology, keeps_offloads=flows)])
+                here.make([*server_changes(topology), *base_changes(topology, with_offloads=resolved.ends_of_flows)])
                 directories = {name: guest_directory(journal.run_id, name) for name in topology.vms}
                 here.make(AddRunDirectory(str(directory)) for directory in directories.values())
                 cables = cable_ends(topology, directories)
@@ -396,7 +395,7 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                     machines.update(others.enter_context(connected_hosts(topology, here, journal.run_id, needs)))
                 hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
                 for name in (*topology.vms, *topology.ssh_hosts):
-                    machines[name].make(base_changes(topology, name, keeps_offloads=flows))
+                    machines[name].make(base_changes(topology, name, with_offloads=resolved.ends_of_flows))
                 wanted = wanted_rings(topology, resolved.in_use, lambda name: machines[name].cpus)
                 policies = {uut.name: uut.napi_policy for uut in topology.uuts if uut.napi_policy != "other"}
                 rings = Rings(wanted, machines, resolved.cpus_of_streams, policies)

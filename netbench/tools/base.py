@@ -101,7 +101,7 @@ class Tool(ABC):
     server_programs: ClassVar[tuple[str, ...]] = ()
     client_programs: ClassVar[tuple[str, ...]] = ("python3",)
     may_need: ClassVar[tuple[Requirement, ...]] = ()  # these programs: how to install them
-    # Whether a connection that ends at once does no harm to the server. Otherwise its port is looked for where it runs.
+    # Whether a connection that ends at once does no harm to the server. Otherwise the open ports of its host are read.
     can_be_probed: bool = True
 
     def __init__(self, options: BaseModel) -> None:
@@ -111,12 +111,12 @@ class Tool(ABC):
         """Return how its flows look on the wire: by default as TCP connections whose bytes it reports."""
         return WireView()
 
-    def unsupported_reason(self, load: Load) -> str:
-        """Return why this tool cannot run at a load with these options; empty if it can."""
-        if load.kind in self.loads:
+    def unsupported_reason(self, demand: Demand) -> str:
+        """Return why this tool cannot run at a load, or for so long, with these options; empty if it can."""
+        if demand.load.kind in self.loads:
             return ""
-        kinds = ", ".join(sorted(_EXAMPLES[kind] for kind in self.loads))
-        return f"{load} is no load of this tool; write {kinds}"
+        kinds = ", ".join(sorted(_EXAMPLES.get(kind, kind.value) for kind in self.loads))
+        return f"{demand.load} is no load of this tool; write {kinds}"
 
     @abstractmethod
     def server_command(self, ends: FlowEnds) -> Sequence[str]:
@@ -189,7 +189,7 @@ class RunningServer:
         return any(match[1] == f"{self.ends.port:04X}" for match in _OPEN_PORT.finditer(tables))
 
     def require_alive(self) -> None:
-        """ToolError, with its last words, when it has ended."""
+        """Raise ToolError, with its last output, when it has ended."""
         if self.process.poll() is not None:
             words = " ".join(text for tail in self.output if (text := tail.text().strip()))
             raise ToolError(

@@ -36,8 +36,8 @@ class Connect(Tool):
         super().__init__(options)
         self.options = options
 
-    def unsupported_reason(self, load: Load) -> str:
-        return unstartable_reason(load) or super().unsupported_reason(load)
+    def unsupported_reason(self, demand: Demand) -> str:
+        return unstartable_reason(demand.load) or super().unsupported_reason(demand)
 
     def wire_view(self, load: Load) -> WireView:
         return WireView(compared="connect", wire_kind="handshake")

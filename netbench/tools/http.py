@@ -37,8 +37,8 @@ class Http(Tool):
         super().__init__(options)
         self.options = options
 
-    def unsupported_reason(self, load: Load) -> str:
-        return unstartable_reason(load) or super().unsupported_reason(load)
+    def unsupported_reason(self, demand: Demand) -> str:
+        return unstartable_reason(demand.load) or super().unsupported_reason(demand)
 
     def wire_view(self, load: Load) -> WireView:
         return WireView(exchanges=True, compared="service")

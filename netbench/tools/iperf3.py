@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from netbench.hosts.base import Completed
 from netbench.linux.requirements import Command
@@ -32,7 +32,7 @@ class Iperf3Options(BaseModel):
     """Number of parallel flows."""
     message_size: Annotated[int, Field(strict=True, ge=1, le=1 << 20)] | None = None
     """Bytes of each write, or payload of each datagram. Default: iperf3's own, 128 KiB or what fits into one packet."""
-    congestion: str | None = None
+    congestion: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,15}$")] | None = None
     """Congestion control of TCP, such as cubic. Default: that of the sender's kernel."""
 
 
@@ -50,6 +50,12 @@ class Iperf3(Tool):
     def __init__(self, options: Iperf3Options) -> None:
         super().__init__(options)
         self.options = options
+
+    def unsupported_reason(self, demand: Demand) -> str:
+        load = demand.load
+        if load.kind is LoadKind.L1_BIT_RATE and load.value < self.options.parallel:
+            return f"{load} is less than 1 bit/s for each of {self.options.parallel} flows: iperf3 would have no limit"
+        return super().unsupported_reason(demand)
 
     def wire_view(self, load: Load) -> WireView:
         if self.options.protocol == "udp":

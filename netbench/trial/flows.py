@@ -1,6 +1,7 @@
 """The flows of one guest in a trial: their servers inside it, their clients beside the sources, and their results."""
 
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -76,6 +77,8 @@ class GuestFlows:
                 raise
             except TestbedError as error:
                 figures = WireFigures(tap.place, error=str(error))
+            with suppress(TestbedError):
+                tap.remove()
             self.wire.setdefault(tap.ends.stream, []).append(figures)
 
     def start_clients(self) -> None:
@@ -88,9 +91,10 @@ class GuestFlows:
     def wait(self) -> None:
         """Wait until all clients have ended, and read their figures; one that exceeds its time is killed."""
         limit_s = self.demand.duration_s + GRACE_S
+        deadline = time.monotonic() + limit_s
         for stream, (ends, process) in self.clients.items():
             with self._noted(ends):
-                self.results[stream] = self._result(ends, process, limit_s)
+                self.results[stream] = self._result(ends, process, max(0.0, deadline - time.monotonic()))
         for server in self.servers:
             with self._noted(server.ends):
                 server.require_alive()
@@ -101,7 +105,8 @@ class GuestFlows:
             tap.abort()
         for _, process in self.clients.values():
             if process.poll() is None:
-                end(process)
+                with suppress(TestbedError):
+                    end(process)
         while self.servers:
             self.servers.pop().stop()
 
@@ -114,13 +119,13 @@ class GuestFlows:
         )
         return tuple(replace(result, wire=tuple(self.wire.get(result.stream, ()))) for result in results)
 
-    def _result(self, ends: FlowEnds, process: Process, limit_s: float) -> FlowResult:
+    def _result(self, ends: FlowEnds, process: Process, left_s: float) -> FlowResult:
         try:
-            stdout, stderr = process.communicate(timeout=limit_s)
+            stdout, stderr = process.communicate(timeout=left_s)
         except subprocess.TimeoutExpired as error:
             end(process)
             raise ToolError(
-                f"the client did not end within {limit_s:g} s, {GRACE_S:g} s more than it was to take"
+                f"the client ran for {self.demand.duration_s + GRACE_S:g} s, {GRACE_S:g} s more than its duration"
             ) from error
         done = Completed((), process.returncode or 0, stdout, stderr)
         return self.tool.result(done, self.demand, ends, self.serve.workload.name)
@@ -153,7 +158,7 @@ def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
             yield Reason(ReasonKind.TOOL_DISAGREES, result.stream, f"{flows.serve.workload.tool}: {difference}")
         for tap in result.wire:
             if tap.error:
-                detail = f"the tap beside the {tap.place} is no witness: {tap.error}"
+                detail = f"the capture beside the {tap.place} is unusable: {tap.error}"
                 yield Reason(ReasonKind.CAPTURE_FAILED, result.stream, detail)
 
 
@@ -166,7 +171,7 @@ def _limited_by_client(result: FlowResult, *, has_rate: bool) -> str:
         )
     response = next((times for times in result.latencies if times.kind == "response"), None)
     late = result.client_late
-    if not has_rate or late is None or response is None:
+    if not has_rate or late is None or response is None or not (late.count and response.count):
         return ""
     late_ns, response_ns = late.percentile_ns(_LATE_PART), response.percentile_ns(_LATE_PART)
     if late_ns <= _MAY_BE_LATE_NS or late_ns <= _MAY_BE_LATE_PART * response_ns:

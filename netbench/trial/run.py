@@ -198,12 +198,10 @@ def _clocks_set(
 
 
 def _meanwhile(setup: TrialSetup, spec: TrialSpec, guests: list[TrialGuest], trouble: FailureCollector) -> None:
-    """Run flows, the neighbours' first, while frames are sent; or restart the victim if this trial requires it."""
-    flows = [guest.flows for guest in reversed(guests) if guest.flows]
-    for of_guest in flows:
-        of_guest.start_clients()
-    for of_guest in reversed(flows):
-        of_guest.wait()
+    """Wait for the end of flows while frames are sent; or restart the victim if this trial requires it."""
+    for guest in guests:
+        if guest.flows:
+            guest.flows.wait()
     _restart(setup, spec, guests, trouble)
 
 

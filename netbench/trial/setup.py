@@ -10,6 +10,7 @@ from netbench.errors import TestbedError
 from netbench.generators.base import Source
 from netbench.hosts.base import Host
 from netbench.hosts.clock import Clock
+from netbench.hosts.remote_code import scratch_of
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.foreign_cpu import ForeignCpuReader
 from netbench.linux.proc import DelayReader
@@ -150,7 +151,7 @@ def guests_of(setup: TrialSetup, spec: TrialSpec, captures: Path | None = None) 
     for task in spec.guests:
         active = setup.guests[task.name]
         if task.serves:
-            flows = _flows(setup, task, task.serves, active, captures or Path(setup.scratch or "/tmp"), spec.index)
+            flows = _flows(setup, task, task.serves, active, captures, spec.index)
             guests.append(TrialGuest(task.name, active, setup.loads.get(task.name), (), {}, flows))
             continue
         endpoints = tuple(setup.endpoints[name] for name in task.streams)
@@ -189,13 +190,13 @@ def _traffic(
 
 
 def _flows(
-    setup: TrialSetup, task: GuestTask, serve: Serve, active: ActiveGuest, captures: Path, trial: int
+    setup: TrialSetup, task: GuestTask, serve: Serve, active: ActiveGuest, captures: Path | None, trial: int
 ) -> GuestFlows:
     """Return the flows of a guest; TestbedError for one that runs no commands, or has no address."""
     inside, addresses = active.ready.inside, active.ready.addresses
     if inside is None or not set(task.streams) <= addresses.keys():
         raise TestbedError(f"{task.name} cannot serve: {active.uut.unserved_reason or 'it has no address'}")
-    directory = setup.scratch if inside.shares_files and setup.scratch else "/tmp"
+    directory = scratch_of(inside)
     ends, taps = [], []
     for name in task.streams:
         endpoints = setup.endpoints[name]
@@ -208,8 +209,8 @@ def _flows(
         if task.name == VICTIM and path.ingress:
             places[GUEST] = active.uut.site.host, path.ingress.interface
         for place, (host, interface) in places.items():
-            target = captures / f"trial-{trial:06}-{name}-{place}.pcap"
-            taps.append(WireTap(place, host, interface, path.src_ip, ends[-1], directory, target))
+            target = (captures or Path(setup.scratch or "/tmp")) / f"trial-{trial:06}-{name}-{place}.pcap"
+            taps.append(WireTap(place, host, interface, path.src_ip, ends[-1], target, keep=captures is not None))
     return GuestFlows(task, serve, setup.make_tool(serve.workload), ends, taps=taps)
 
 

@@ -42,12 +42,18 @@ def send(
 ) -> dict[str, Sent]:
     """Send, and return the frames sent by each source, by stream.
 
-    The neighbours' sources start first and send during the settling time. `meanwhile` is called once all have started.
+    The neighbours' sources and clients start first and send during the settling time. `meanwhile` is called once all
+    have started.
     """
     victim, *neighbours = guests
     start_sources([ends for guest in neighbours for ends in guest.endpoints], clock)
+    for guest in neighbours:
+        if guest.flows:
+            guest.flows.start_clients()
     clock.sleep(settle_s)
     start_sources(victim.endpoints, clock)
+    if victim.flows:
+        victim.flows.start_clients()
     if meanwhile is not None:
         meanwhile()
     # A source ends by itself; this limit only catches a source that hangs.

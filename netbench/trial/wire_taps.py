@@ -17,8 +17,9 @@ from netbench.capture.udp_sessions import read_datagrams
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.pipes import Lines, end
+from netbench.hosts.remote_code import output_path
 from netbench.model.flow_result import FlowResult, Latencies, WireFigures
-from netbench.model.flow_witness import BYTES_TOLERANCE, UNKNOWN_NS, FlowFigures, WireTraffic, disagreement
+from netbench.model.flow_witness import BYTES_TOLERANCE, UNKNOWN_NS, Connections, FlowFigures, WireTraffic, disagreement
 from netbench.model.foreign_text import decoded
 from netbench.statistics.flow_figures import PERCENTILES, has_enough
 from netbench.tools.base import FlowEnds, WireView
@@ -38,7 +39,7 @@ _DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)$", re.M)
 class WireTap:
     """A capture of one stream's flows on one interface; `place` is CLIENT or GUEST.
 
-    `directory` of the host is for the capture, which is then copied to `target` on this machine.
+    The capture is copied to `target` on this machine, and removed once it was read, unless `keep`.
     """
 
     place: str
@@ -46,8 +47,8 @@ class WireTap:
     interface: str
     client_address: str
     ends: FlowEnds
-    directory: str
     target: Path
+    keep: bool = False
     process: Process | None = None
     errors: str = ""
     dropped: int | None = None
@@ -56,7 +57,7 @@ class WireTap:
     @property
     def path(self) -> str:
         """The file of the capture on its host."""
-        return str(self.target) if self.host.shares_files else f"{self.directory}/{self.target.name}"
+        return str(output_path(self.host, self.target))
 
     def command(self) -> list[str]:
         """Return the command that captures."""
@@ -103,22 +104,29 @@ class WireTap:
         self.dropped = sum(drops) if drops else None
         if not self.host.shares_files:
             self.host.fetch(self.path, self.target)
-            self.host.run(["rm", "-f", self.path])
 
     def abort(self) -> None:
-        """End it without a result."""
+        """End it without a result; harmless when it does not run."""
         process, self.process = self.process, None
         if process is not None:
             with suppress(TestbedError):
                 end(process)
+                self.remove()
+
+    def remove(self) -> None:
+        """Remove the capture, unless it is to be kept."""
+        if not self.keep:
+            self.target.unlink(missing_ok=True)
+        if not self.host.shares_files:
+            self.host.run(["rm", "-f", self.path])
 
     def figures(self, view: WireView, warm_up_s: float) -> WireFigures:
         """Return the figures of the capture, which must have stopped; with an error where it cannot be read.
 
         Times are those of requests that began `warm_up_s` seconds after the first one, or later, as a tool's are.
         """
+        read = _read_udp if view.protocol == "udp" else _read_tcp
         try:
-            read = _read_udp if view.protocol == "udp" else _read_tcp
             return read(self, view, round((warm_up_s if view.warm_up_s is None else view.warm_up_s) * 1e9))
         except (UsageError, OSError) as error:
             return WireFigures(self.place, dropped_frames=self.dropped, error=str(error))
@@ -135,7 +143,7 @@ def _read_tcp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
     else:
         traffic = read_connections(tap.target, **who)  # type: ignore[arg-type]
     connections, skipped = traffic.connections, view.control_connections
-    handshakes = np.array(connections.handshake_ns()[skipped:], np.int64)
+    handshakes = _handshakes(connections, skipped, warm_up_ns)
     return WireFigures(
         tap.place,
         frames=traffic.to_server.frames + traffic.to_client.frames,
@@ -150,6 +158,15 @@ def _read_tcp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
         latencies=tuple(times for times in (exchanges, latencies("handshake", handshakes)) if times),
         error=traffic.quality.damage,
     )
+
+
+def _handshakes(connections: Connections, skipped: int, warm_up_ns: int) -> NDArray[np.int64]:
+    """Return the times of complete, unambiguous handshakes of connections that began after the warm-up, in ns."""
+    columns = connections.began_ns, connections.to_syn_ack_ns, connections.to_ack_ns
+    began, there, back = (np.array(column, np.int64)[skipped:] for column in columns)
+    is_known = (there != UNKNOWN_NS) & (back != UNKNOWN_NS) & ~np.array(connections.is_ambiguous, np.bool_)[skipped:]
+    measured: NDArray[np.int64] = (there + back)[is_known & _measured(began, warm_up_ns)]
+    return measured
 
 
 def _opened(traffic: WireTraffic) -> int:
@@ -209,15 +226,25 @@ def differences(result: FlowResult, taps: Sequence[WireFigures], view: WireView)
     tool = FlowFigures(
         result.run_to_server_bytes, result.run_to_client_bytes, _percentiles(result.latencies, view.compared)
     )
+    # Of UDP a tool reports the datagrams that it sent: those that the link lost are in its loss, too.
+    towards = client if view.protocol == "udp" else guest
     wire = FlowFigures(
-        guest.to_server_bytes if guest else None,
-        client.to_client_bytes if client else None,
+        _bytes_of(towards, view, "to_server_bytes"),
+        _bytes_of(client, view, "to_client_bytes"),
         _percentiles(client.latencies, view.wire_kind) if client else {},
     )
     yield from map(str, disagreement(tool=_without_buffered(tool, wire, view.buffered_bytes), wire=wire))
     is_one_way = (result.to_server_bytes is None) != (result.to_client_bytes is None)
     if result.lost_datagrams is not None and is_one_way and client and guest:
         yield from _losses(result, result.lost_datagrams, client, guest)
+
+
+def _bytes_of(tap: WireFigures | None, view: WireView, name: str) -> int | None:
+    """Return bytes by a tap; None where its capture lost datagrams. TCP acknowledges bytes that a capture lost."""
+    if tap is None or (view.protocol == "udp" and tap.dropped_frames):
+        return None
+    number: int | None = getattr(tap, name)
+    return number
 
 
 def _without_buffered(tool: FlowFigures, wire: FlowFigures, buffered: int) -> FlowFigures:
@@ -236,7 +263,7 @@ def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigur
     if result.to_client_bytes is not None:
         sent, arrived = guest.to_client_segments, client.to_client_segments
         end, where = "client", "client"
-    if sent is None or arrived is None:
+    if sent is None or arrived is None or client.dropped_frames or guest.dropped_frames:
         return
     on_link, allowed = sent - arrived, BYTES_TOLERANCE * sent
     if abs(lost - on_link) > allowed:
