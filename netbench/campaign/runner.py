@@ -273,7 +273,7 @@ def _look_up_ceilings(testbed: Testbed, selftest: SelftestRecord | None, boots: 
         return  # a warning for the whole campaign exists already
     if selftest.fingerprint == fingerprint(*tester, profile.sink):
         boots.ceilings[place] = selftest.known_ceilings
-    else:
+    elif not profile.tool:
         boots.record.store.keep_warnings([ceiling_unknown_on(place)])
 
 

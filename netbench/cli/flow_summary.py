@@ -10,11 +10,11 @@ from rich.text import Text
 from netbench.cli.console import TerminalTable
 from netbench.cli.summary import differ, remark_line, verdict_counts, verdict_remarks
 from netbench.model.campaign import CampaignResults
-from netbench.report.flow_formats import figure_mean
+from netbench.report.flow_formats import figure_mean, unit_of_times
 from netbench.report.formats import sentence
 from netbench.report.styles import LEGEND, label
 from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure
-from netbench.statistics.workload_groups import WorkloadGroup, workload_groups_of
+from netbench.statistics.workload_groups import WorkloadGroup, without_payload, workload_groups_of
 
 _MOST_ROWS = 48
 _HEADINGS = {
@@ -24,6 +24,8 @@ _HEADINGS = {
     "error_ratio": "Failed\n%",
     "retransmissions": "Retrans-\nmissions",
 }
+_HEADINGS_OF_DATAGRAMS = {"completed_per_s": "Datagrams\n/s", "error_ratio": "Lost\n%"}
+_HEADINGS_OF_BOTH = {"error_ratio": "Failed,\nlost %"}
 _FAULTS = ("error_ratio", "retransmissions")
 
 
@@ -37,12 +39,16 @@ def flows_table(results: CampaignResults) -> RenderableType:
     groups = every[:_MOST_ROWS]
     kind = next((group.kind_of_times for group in groups if group.kind_of_times), "")
     figures = list(_shown_figures(groups, kind))
+    unit, always_zero = unit_of_times(figures, groups), without_payload(groups)
+    headings = _HEADINGS | _headings_of_datagrams(groups)
     scenarios = differ(groups, lambda group: group.scenario)
     workloads = differ(groups, lambda group: group.workload)
     table = TerminalTable()
     table.add_columns_of(texts=("UUT,\nscenario" if scenarios else "UUT",))
     table.add_columns_of(texts=("Workload",) if workloads else ())
-    table.add_columns_of(numbers=("Load", *(_HEADINGS.get(figure.name) or _percentile(figure) for figure in figures)))
+    table.add_columns_of(
+        numbers=("Load", *(headings.get(figure.name) or _percentile(figure, unit) for figure in figures))
+    )
     table.add_columns_of(texts=("Verdict",))
     for uut, rows in groupby(groups, key=lambda group: group.uut):
         name = label(uut, results.emulated)
@@ -53,7 +59,11 @@ def flows_table(results: CampaignResults) -> RenderableType:
             load = f"{group.load}\n× {group.sources} clients" if group.sources > 1 else str(group.load)
             first = group.scenario if scenarios else name
             texts = (first, group.workload.name, load) if workloads else (first, load)
-            table.add_cells(*texts, *(figure_mean(figure, group) for figure in figures), verdict_counts(group))
+            values = (
+                "" if (group.workload.name, figure.name) in always_zero else figure_mean(figure, group, unit)
+                for figure in figures
+            )
+            table.add_cells(*texts, *values, verdict_counts(group))
     remarks = [sentence("flow_summary.times" if kind else "flow_summary.means", kind=KINDS.get(kind, ""))]
     remarks += [] if workloads or not groups else [sentence("flow_summary.workload", workload=groups[0].workload)]
     remarks += [LEGEND] if results.emulated else []
@@ -62,14 +72,23 @@ def flows_table(results: CampaignResults) -> RenderableType:
     return RenderGroup(table, *map(remark_line, (*remarks, *verdict_remarks(results))))
 
 
+def _headings_of_datagrams(groups: Sequence[WorkloadGroup]) -> dict[str, str]:
+    """Return the headings that differ if all operations are datagrams, or some."""
+    are_datagrams = {group.has_datagrams for group in groups}
+    if are_datagrams == {True}:
+        return _HEADINGS_OF_DATAGRAMS
+    return _HEADINGS_OF_BOTH if True in are_datagrams else {}
+
+
 def _shown_figures(groups: Sequence[WorkloadGroup], kind: str) -> Iterator[FlowFigure]:
-    """Yield the known figures, percentiles of one kind of times only; faults if there were any."""
+    """Yield the known figures, percentiles of one kind of times only; faults and bandwidths if there were any."""
     for figure in FIGURES:
         means = [interval.mean for group in groups if (interval := group.figures.get(figure.name))]
-        if (any(means) if figure.name in _FAULTS else means) and figure.kind in ("", kind):
+        needs_any = figure.name in _FAULTS or figure.name.endswith("_mbps")
+        if (any(means) if needs_any else means) and figure.kind in ("", kind):
             yield figure
 
 
-def _percentile(figure: FlowFigure) -> str:
+def _percentile(figure: FlowFigure, unit: str) -> str:
     """Return the heading of a percentile: its name above its unit."""
-    return f"{figure.title.split(' ')[0]}\n{figure.unit}"
+    return f"{figure.title.split(' ')[0]}\n{unit}"

@@ -54,6 +54,7 @@ _REMARKS_OF_REASONS = {
     ReasonKind.SATURATED: "saturated, which counts for the load that was offered: {trials}",
     ReasonKind.SHARE_OF_LOWER_BOUND: "load is a share of a lower bound of the maximum: {trials}",
     ReasonKind.LESS_THAN_SHARE: "offered less than the requested share, which the sources cannot reach: {trials}",
+    ReasonKind.TOOL_DISAGREES: "tool and wire disagree, by as much as the report shows: {trials}",
     ReasonKind.OFFERED_OUT_OF_TOLERANCE: "{verdict} for {kind}: {trials}; the sources did not reach that load here: "
     "keep the machine idle, or request a lower load, or `max`, which is as much as they can send",
 }

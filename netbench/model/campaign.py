@@ -1,7 +1,7 @@
 """The content of one result directory in memory: the input of reports, exports and comparisons."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause
@@ -112,7 +112,7 @@ class CampaignResults:
     the planned trials. `searches` are those that made the trials if there was no plan. `trials` may lack the readings
     of counters. `added_up` has trials with added-up counters and their number: each stands for several trials with the
     same counters, verdict and UUT. `warm_ups` are not among `trials`. `noise_floor` is that of the host, measured at
-    the start; None: unknown.
+    the start; None: unknown. `stream_hosts` are the hosts of the source and of the UUT of each stream, if known.
     """
 
     topology: str
@@ -131,6 +131,7 @@ class CampaignResults:
     boots: tuple[Boot, ...] = ()
     warm_ups: Iterable[WarmUpTrial] = ()
     noise_floor: NoiseFloor | None = None
+    stream_hosts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def wanted_trials(self) -> Iterator[TrialResult]:

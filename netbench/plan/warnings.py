@@ -23,13 +23,14 @@ _ONE_FRAME = 1 - 1e-9  # rate × duration, both rounded
 def selftest_warnings(selftest: SelftestRecord | None, topology: str, profile: Profile) -> list[CampaignWarning]:
     """Return the warnings from the self-test of the tester on this testbed; None: there was no self-test.
 
-    `topology` is its file, or its name if it is a shipped one.
+    `topology` is its file, or its name if it is a shipped one. Ceilings are those of sources of frames, and do not
+    matter to flows.
     """
     issued = []
     command = f"netbench selftest {shlex.quote(topology)} --generator {_as_argument(profile.generator)}"
     if profile.sink != SinkSpec():
         command += f" --sink {_as_argument(profile.sink)}"
-    if selftest is None or not selftest.ceilings:
+    if not profile.tool and (selftest is None or not selftest.ceilings):
         text = (
             "The tester's ceiling on this testbed is unknown, so loads above it are not detected. Measure it "
             f"with: {command}"

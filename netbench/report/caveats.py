@@ -22,7 +22,6 @@ _REMEDIES: dict[ReasonKind | LimitKind, str] = {
     ReasonKind.TESTER_DROPPED: "bpf_sink",
     ReasonKind.TESTER_DISTURBED: "idle_machine",
     ReasonKind.UNEVEN_PACING: "idle_machine",
-    ReasonKind.TOOL_DISAGREES: "both_figures",
     LimitKind.REQUESTED_LOAD: "raise_load",
     LimitKind.SOURCE: "faster_source",
 }

@@ -1,7 +1,7 @@
 """A finding: a few sentences with their numbers, and the words that all findings share."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.campaign import CampaignResults
@@ -80,6 +80,15 @@ def n_text(known: Iterable[Interval]) -> str:
     if 1 in boots:
         return f"{text}, one boot: variation between boots unknown"
     return f"{text} on {_range(boots)} boots" if boots else text
+
+
+def n_by_uut(by_uut: Mapping[str, Interval]) -> str:
+    """The repetitions and boots of the interval of each UUT; UUTs are named where these differ."""
+    texts = {uut: n_text([interval]) for uut, interval in by_uut.items()}
+    if len(set(texts.values())) <= 1:
+        return next(iter(texts.values()), "")
+    by_text = grouped(texts, lambda uut: texts[uut].partition(":")[0])
+    return "; ".join(f"{enumerated(shortened(uuts, 'more_uuts_alike'))}: {text}" for text, uuts in by_text.items())
 
 
 def _range(numbers: Iterable[int]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from netbench.report.blocks import Column, Kind, Table, table
 from netbench.report.comparison import Compared, change_words
-from netbench.report.flow_formats import figure_mean, figure_spread
+from netbench.report.flow_formats import figure_heading, figure_mean, figure_spread, unit_of
 from netbench.report.formats import p_value
 from netbench.report.model import uut_cell
 from netbench.report.styles import Style
@@ -37,11 +37,12 @@ class FlowRow:
 def flow_row(difference: FlowDifference) -> FlowRow:
     """The row of a figure."""
     figure, groups = difference.figure, (difference.base, difference.new)
-    base, new = (figure_mean(figure, group) for group in groups)
-    base_spread, new_spread = (figure_spread(figure, group.figures.get(figure.name)) for group in groups)
+    unit = unit_of(figure, (group.figures.get(figure.name) for group in groups))
+    base, new = (figure_mean(figure, group, unit) for group in groups)
+    base_spread, new_spread = (figure_spread(figure, group.figures.get(figure.name), unit) for group in groups)
     return FlowRow(
         difference.place,
-        figure.heading,
+        figure_heading(figure, unit, of_datagrams=difference.base.has_datagrams),
         base,
         new,
         base_spread,

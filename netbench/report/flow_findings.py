@@ -1,34 +1,24 @@
 """The findings of a campaign with flows: the best UUT by latency and by rate, the cost of neighbours, and caveats."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.model.units import LoadKind
 from netbench.report.caveats import caveats, no_result
-from netbench.report.finding import MOST_NAMED, Finding, n_text, shortened, uuts_by_setting
-from netbench.report.flow_formats import figure_interval
-from netbench.report.formats import (
-    count,
-    enumerated,
-    excluded,
-    limit_excluded,
-    not_measurable,
-    rough_percent,
-    sentence,
-    times_base,
-)
+from netbench.report.finding import MOST_NAMED, Finding, n_by_uut, n_text, shortened, uuts_by_setting
+from netbench.report.flow_caveats import conditions_of, flow_caveats
+from netbench.report.flow_formats import figure_interval, unit_of
+from netbench.report.formats import enumerated, excluded, limit_excluded, not_measurable, sentence, times_base
 from netbench.report.styles import label
-from netbench.statistics.flow_costs import FlowCost, flow_costs, leading_figures
+from netbench.statistics.flow_costs import FlowCost, flow_costs, leading_figures, missing_baselines
 from netbench.statistics.flow_figures import FlowFigure
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans, ratio_of_intervals
 from netbench.statistics.workload_groups import WorkloadGroup, workload_groups_of
 
-_MANY_ERRORS = 0.01  # of the operations: from here on, percentiles of the completed ones are too good
+_NUMBERS = {2: "two", 3: "three", 4: "four"}
 _ALIKE = 0.01  # of the highest rate: smaller differences between UUTs that keep up with a load are no ranking
-_BUSY = 0.9  # of one CPU: from here on, the client may be the limit
-_REACHED = 0.99  # of the intended operations: below, the client did not keep up
 
 
 def flow_findings(results: CampaignResults) -> tuple[Finding, ...]:
@@ -41,7 +31,7 @@ def flow_findings(results: CampaignResults) -> tuple[Finding, ...]:
         finding for figure in figures for finding in _ranking(results, groups, figure, is_first=figure is figures[0])
     ]
     known += _neighbours(results, groups)
-    if texts := caveats(results, (), _caveats(results, groups)):
+    if texts := caveats(results, (), flow_caveats(results, groups)):
         (lead, anchor), *others = texts
         known.append(Finding("Caveats", lead, anchor, " ".join(text for text, _ in others)))
     return tuple(known) or (Finding("Result", sentence("flow_findings.no_figure"), "verdicts"),)
@@ -59,24 +49,18 @@ def _ranking(
         return
     group_of = {group.uut: group for group in shown}
     settings = uuts_by_setting(results, group_of)
-    leads, details = list[str](), list[str]()
-    for uuts in settings:
-        of_setting = [group_of[uut] for uut in uuts if uut in group_of]
-        lead, more = _of_setting(of_setting, figure, lambda uut: label(uut, results.emulated))
-        leads.append(lead)
-        details += more
-    first = shown[0]
-    intervals = [group.figures[figure.name] for group in shown]
-    conditions = f"{_where(first)}, {n_text(intervals)}"
-    details.append(sentence("findings.conditions", conditions=conditions))
+    ranks = [
+        _Ranking([group_of[uut] for uut in uuts if uut in group_of], figure, results.emulated) for uuts in settings
+    ]
+    details = [text for ranking in ranks[1:] for text in (ranking.lead, *ranking.details)]
+    details = [*ranks[0].details, *details]
+    number = n_by_uut({label(group.uut, results.emulated): group.figures[figure.name] for group in shown})
+    if any(ranking.is_tied for ranking in ranks):
+        details.append(f"{number}.")
+    else:
+        details.append(sentence("findings.conditions", conditions=f"{conditions_of(shown[0])}, {number}"))
     topic, anchor = ("Latency", "latency") if figure.kind else ("Rate", "rates")
-    yield Finding(topic, leads[0], anchor, " ".join((*leads[1:], *details)))
-
-
-def _where(group: WorkloadGroup) -> str:
-    clients = f", {count(group.sources, 'client')}" if group.sources > 1 else ""
-    scenario = "no neighbour" if group.scenario == DEDICATED else group.scenario
-    return f"{group.workload} at {group.load}{clients}, {scenario}"
+    yield Finding(topic, ranks[0].lead, anchor, " ".join(details))
 
 
 def _comparable(groups: Sequence[WorkloadGroup], figure: FlowFigure) -> list[WorkloadGroup]:
@@ -98,59 +82,71 @@ def _comparable(groups: Sequence[WorkloadGroup], figure: FlowFigure) -> list[Wor
     return max(cells.values(), key=rank)
 
 
-def _of_setting(
-    groups: Sequence[WorkloadGroup], figure: FlowFigure, name: Callable[[str], str]
-) -> tuple[str, list[str]]:
-    """The sentence about the best UUT of a setting, and those about the others; the first group is the baseline."""
-    base = groups[0]
-    top, *others = sorted(groups, key=lambda group: _badness(group, figure))
+class _Ranking:
+    """The UUTs of a setting by a figure: a sentence about the best one or ones, and those about the others.
 
-    def amount(group: WorkloadGroup) -> str:
-        return f"{name(group.uut)} {figure_interval(figure, group.figures[figure.name])}"
+    The first group is the baseline. `is_tied`: the conditions are part of the sentence.
+    """
 
-    def ratio(group: WorkloadGroup, to: WorkloadGroup) -> RatioOfMeans:
-        return ratio_of_intervals(group.figures[figure.name], to.figures[figure.name])
+    def __init__(self, groups: Sequence[WorkloadGroup], figure: FlowFigure, emulated: Collection[str]) -> None:
+        self.figure, self.emulated, self.base = figure, emulated, groups[0]
+        self.unit = unit_of(figure, (group.figures[figure.name] for group in groups))
+        self.is_tied, self.details = False, list[str]()
+        top, *others = sorted(groups, key=lambda group: _badness(group, figure))
+        tied = [group for group in others if not self._ratio(group, top).significant]
+        if not others:
+            self.lead = self._sentence("only", uut=self._name(top), amount=self._interval(top))
+        elif figure.is_better_high and _are_alike(group.figures[figure.name].mean for group in groups):
+            limit, amount = f"{100 * _ALIKE:g}", self._interval(self.base)
+            self.lead = self._sentence("alike", uuts=self._names(groups), limit=limit, amount=amount)
+            return
+        elif tied:
+            self.is_tied = True
+            self.lead = self._of_tied([top, *tied], len(groups))
+        else:
+            to = others[0] if top is self.base else self.base
+            relative = times_base(self._ratio(top, to), self._name(to))
+            self.lead = self._sentence("best", uut=self._name(top), amount=self._interval(top), relative=relative)
+        self._add_others([group for group in others if group not in tied])
 
-    if not others:
-        of_top = figure_interval(figure, top.figures[figure.name])
-        return sentence("flow_findings.only", uut=name(top.uut), figure=figure.title, amount=of_top), []
-    if figure.is_better_high and _are_alike(group.figures[figure.name].mean for group in groups):
-        names = enumerated(shortened([name(group.uut) for group in groups], "more_uuts_alike"))
-        of_base = figure_interval(figure, base.figures[figure.name])
-        limit = f"{100 * _ALIKE:g}"
-        return sentence("flow_findings.alike", uuts=names, figure=figure.title, limit=limit, amount=of_base), []
-    adjective = "highest" if figure.is_better_high else "lowest"
-    tied = [group for group in others if not ratio(group, top).significant]
-    if tied:
-        same = [name(group.uut) for group in (top, *tied)]
-        lead = sentence(
-            "flow_findings.tied",
-            uuts=enumerated(shortened(same, "more_uuts_alike")),
-            adjective=adjective,
-            figure=figure.title,
-        )
-        details = [f"{'; '.join(map(amount, (top, *tied[: MOST_NAMED - 1])))}."]
-    else:
-        to = others[0] if top is base else base
-        relative = times_base(ratio(top, to), name(to.uut))
-        of_top = figure_interval(figure, top.figures[figure.name])
-        lead = sentence(
-            "flow_findings.best",
-            uut=name(top.uut),
-            adjective=adjective,
-            figure=figure.title,
-            amount=of_top,
-            relative=relative,
-        )
-        details = []
-    rest = [group for group in others if group not in tied]
-    texts = [
-        amount(group) + ("" if group is base else f", {times_base(ratio(group, base), name(base.uut))}")
-        for group in rest
-    ]
-    if texts:
-        details.append(f"{'; '.join(shortened(texts, 'more_uuts_worse', MOST_NAMED - 1))}.")
-    return lead, details
+    def _of_tied(self, tied: Sequence[WorkloadGroup], of: int) -> str:
+        """The sentence about the best UUTs, if no difference between them is significant."""
+        amounts = [self._interval(group, with_n=True) for group in tied]
+        if len(tied) == of == 2:
+            text = enumerated(amounts)
+        else:
+            named = [f"{self._name(group)} {amount}" for group, amount in zip(tied, amounts, strict=True)]
+            text = enumerated(shortened(named, "more_uuts_alike"))
+        key = "tied" if len(tied) == of else "tied_of_more"
+        number = _NUMBERS.get(len(tied), str(len(tied)))
+        where = conditions_of(tied[0])
+        return self._sentence(key, uuts=self._names(tied), number=number, of=of, amounts=text, where=where)
+
+    def _add_others(self, rest: Sequence[WorkloadGroup]) -> None:
+        """Add the amounts of the other UUTs, each relative to the baseline."""
+        texts = []
+        for group in rest:
+            relative = times_base(self._ratio(group, self.base), self._name(self.base))
+            amount = f"{self._name(group)} {self._interval(group)}"
+            texts.append(amount if group is self.base else f"{amount}, {relative}")
+        if texts:
+            self.details.append(f"{'; '.join(shortened(texts, 'more_uuts_worse', MOST_NAMED - 1))}.")
+
+    def _sentence(self, key: str, **values: object) -> str:
+        adjective = "highest" if self.figure.is_better_high else "lowest"
+        return sentence(f"flow_findings.{key}", figure=self.figure.title, adjective=adjective, **values)
+
+    def _name(self, group: WorkloadGroup) -> str:
+        return label(group.uut, self.emulated)
+
+    def _names(self, groups: Iterable[WorkloadGroup]) -> str:
+        return enumerated(shortened([self._name(group) for group in groups], "more_uuts_alike"))
+
+    def _interval(self, group: WorkloadGroup, *, with_n: bool = False) -> str:
+        return figure_interval(self.figure, group.figures[self.figure.name], self.unit, with_n=with_n)
+
+    def _ratio(self, group: WorkloadGroup, to: WorkloadGroup) -> RatioOfMeans:
+        return ratio_of_intervals(group.figures[self.figure.name], to.figures[self.figure.name])
 
 
 def _are_alike(rates: Iterable[float]) -> bool:
@@ -166,6 +162,7 @@ def _badness(group: WorkloadGroup, figure: FlowFigure) -> float:
 def _neighbours(results: CampaignResults, groups: Sequence[WorkloadGroup]) -> Iterator[Finding]:
     """The costliest neighbour with its cost for each UUT, or the changes that are excluded."""
     costs = list(flow_costs(groups))
+    unknown = [sentence("flow_findings.no_baseline", why=missing) for missing in missing_baselines(groups)]
     worst = max((cost for cost in costs if cost.is_cost), key=lambda cost: cost.size, default=None)
     if worst is not None:
         alike = [cost for cost in costs if _key(cost) == _key(worst)]
@@ -185,7 +182,7 @@ def _neighbours(results: CampaignResults, groups: Sequence[WorkloadGroup]) -> It
         compared = [group.figures[worst.figure.name] for cost in alike for group in (cost.group, cost.base)]
         where = f"{worst.group.workload} at {worst.group.load}, {n_text(compared)}"
         details.append(sentence("findings.conditions", conditions=where))
-        yield Finding("Neighbours", lead, "neighbours", " ".join(details))
+        yield Finding("Neighbours", lead, "neighbours", " ".join((*details, *unknown)))
     elif costs:
         by_uut = grouped(costs, lambda cost: label(cost.group.uut, results.emulated))
         texts = []
@@ -195,7 +192,9 @@ def _neighbours(results: CampaignResults, groups: Sequence[WorkloadGroup]) -> It
             texts.append(f"{uut}: {excluded(ratios)}")
         is_known = not all(not_measurable(cost.ratio) for cost in costs)
         lead = sentence("findings.no_cost" if is_known else "findings.cost_unknown")
-        yield Finding("Neighbours", lead, "neighbours", f"{'; '.join(texts)}.")
+        yield Finding("Neighbours", lead, "neighbours", " ".join((f"{'; '.join(texts)}.", *unknown)))
+    elif unknown:
+        yield Finding("Neighbours", unknown[0], "verdicts", " ".join(unknown[1:]))
 
 
 def _key(cost: FlowCost) -> tuple[object, ...]:
@@ -218,58 +217,3 @@ def _other(results: CampaignResults, cost: FlowCost) -> str:
     if cost.ratio.significant:
         return f"{uut} {times_base(cost.ratio, cost.base.scenario)}"
     return f"no significant change for {uut} (changes above {limit_excluded([cost.ratio])} % are excluded)"
-
-
-def _caveats(results: CampaignResults, groups: Sequence[WorkloadGroup]) -> Iterator[tuple[str, str]]:
-    """The limits of the figures: scatter unknown, failed operations, clients that did not keep up."""
-    valid = [len(group.valid) for group in groups if group.valid]
-    if max(valid) == 1:
-        yield sentence("caveats.one_repetition"), "results"
-    failing = [group for group in groups if (of := group.figures.get("error_ratio")) and of.mean > _MANY_ERRORS]
-    if failing:
-        worst = max(failing, key=lambda group: group.figures["error_ratio"].mean)
-        yield (
-            sentence(
-                "flow_findings.failed",
-                uuts=_named(results, failing),
-                worst=rough_percent(worst.figures["error_ratio"].mean),
-                where=_where(worst),
-                times=sentence("flow_findings.of_completed") if any(group.kind_of_times for group in failing) else "",
-            ),
-            "rates",
-        )
-    if busy := [group for group in groups if (share := _client_share(group)) is not None and share > _BUSY]:
-        worst = max(busy, key=lambda group: _client_share(group) or 0.0)
-        most = rough_percent(_client_share(worst))
-        text = sentence("flow_findings.busy_client", uuts=_named(results, busy), share=most, where=_where(worst))
-        yield text, "rates"
-    slow = [group for group in groups if (reached := _reached(group)) is not None and reached < _REACHED]
-    if slow:
-        worst = min(slow, key=lambda group: _reached(group) or 0.0)
-        yield (
-            sentence(
-                "flow_findings.not_started",
-                uuts=_named(results, slow),
-                part=rough_percent(_reached(worst)),
-                where=_where(worst),
-            ),
-            "rates",
-        )
-
-
-def _reached(group: WorkloadGroup) -> float | None:
-    """The started operations ÷ the intended ones over the valid trials; None where they are unknown."""
-    flows = [flow for trial in group.valid for flow in trial.victim.flows]
-    known = [(flow.started, flow.intended) for flow in flows if flow.started is not None and flow.intended]
-    return sum(started for started, _ in known) / sum(intended for _, intended in known) if known else None
-
-
-def _client_share(group: WorkloadGroup) -> float | None:
-    """The largest share of one CPU that a client used in a valid trial; None where it is unknown."""
-    shares = (flow.client_cpu_share for trial in group.valid for flow in trial.victim.flows)
-    return max((share for share in shares if share is not None), default=None)
-
-
-def _named(results: CampaignResults, groups: Iterable[WorkloadGroup]) -> str:
-    names = [label(uut, results.emulated) for uut in dict.fromkeys(group.uut for group in groups)]
-    return enumerated(names[:MOST_NAMED])

@@ -1,9 +1,12 @@
 """The sections of flows on a campaign's page, in the order of the page."""
 
-from netbench.report.blocks import Block, section
+from netbench.report.blocks import Block, Note, section
+from netbench.report.figures.flow_latency import NEIGHBOUR_LOAD
+from netbench.report.formats import sentence
 from netbench.report.model import ReportModel
 from netbench.report.section_parts import Sections, figure_charts, plain_section, sections_of_other_packages
 from netbench.report.tables import tables_of
+from netbench.statistics.flow_costs import missing_points
 from netbench.statistics.flow_witnesses import witnessed
 
 
@@ -20,8 +23,16 @@ def _witness(model: ReportModel) -> Sections:
         yield section("witness", [table.folded("figure") for table in tables], is_open=disagree)
 
 
+def _neighbour_load(model: ReportModel) -> list[Block]:
+    """The charts, and the scenarios that they lack, or the whole figure lacks, without a valid trial."""
+    missing = "; ".join(map(str, missing_points(model.workload_groups)))
+    requirement = NEIGHBOUR_LOAD.requirement(model)
+    key = "notes.no_load_figure" if requirement else "notes.no_load_points"
+    return [*figure_charts("neighbour-load", model), *([Note(sentence(key, why=missing))] if missing else [])]
+
+
 FLOW_SECTIONS = (
-    plain_section("neighbour-load", lambda model: figure_charts("neighbour-load", model), is_open=True),
+    plain_section("neighbour-load", _neighbour_load, is_open=True),
     plain_section("latency", lambda model: _with_tables("percentiles", "latency", model), is_open=True),
     plain_section("message-size", lambda model: figure_charts("message-size", model), is_open=True),
     plain_section("rates", lambda model: _with_tables("bandwidth", "flow-rates", model), is_open=True),

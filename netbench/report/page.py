@@ -107,9 +107,9 @@ def _remarks(model: ReportModel) -> Iterator[str]:
     if len(measured) > 1 and len({model.styles[uut].setting for uut in measured}) == 1:
         yield sentence("status.baseline", uut=model.styles[measured[0]].label)
     record = SELFTEST.of(results.manifest)
-    if record is None:
+    if record is None and not results.has_flows:
         yield sentence("status.tester_unknown", topology=results.topology)
-    else:
+    elif record is not None:
         outcome = "passed" if record.passed else "FAILED"
         yield sentence("status.tester", outcome=outcome, when=selftest_before(record.when_ns, results.manifest))
     if discarded := sum(len(trial.thrown_away) for trial in results.trials):

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterable
 
-from netbench.model.verdict import CampaignWarning, ReasonKind
+from netbench.model.verdict import CampaignWarning, ReasonKind, WarningKind
 from netbench.report.blocks import Block, Bullets, Definitions, Heading, Note, section
 from netbench.report.formats import count, sentence
 from netbench.report.model import ReportModel
@@ -33,8 +33,16 @@ def verdicts_section(model: ReportModel) -> Sections:
 
 
 def warnings_of(model: ReportModel) -> tuple[CampaignWarning, ...]:
-    """The warnings of the campaign, and those about its stability."""
-    return (*model.results.warnings, *steadiness_warnings(model.steadiness))
+    """The warnings of the campaign, and those about its stability.
+
+    The self-test measures the ceilings of sources of frames: unknown ones do not matter to flows.
+    """
+    issued = [
+        warning
+        for warning in model.results.warnings
+        if not (model.results.has_flows and warning.kind is WarningKind.CEILING_UNKNOWN)
+    ]
+    return (*issued, *steadiness_warnings(model.steadiness))
 
 
 def warning_bullets(warnings: Iterable[CampaignWarning]) -> Bullets:
@@ -47,11 +55,13 @@ def tester_section(model: ReportModel) -> Sections:
     manifest = model.results.manifest
     record, testers = SELFTEST.of(manifest), IDENTITIES.of(manifest)
     blocks: list[Block] = []
-    if record is None:
+    if record is None and not model.results.has_flows:
         blocks += [Note(sentence("notes.selftest_unknown", topology=model.results.topology))]
+    blocks += titled("Clients, servers and taps", tables_of("flow-ends", model))
+    without = _streams_of_flows(model)
     for tester in testers:
         since = f" from {tester.since} on" if len(testers) > 1 else ""
-        blocks += [Heading(f"Sources, sinks and hosts{since}"), *identity_tables(tester)]
+        blocks += [Heading(f"Sources, sinks and hosts{since}"), *identity_tables(tester, without)]
     blocks += titled("Stalls of the tester", tables_of("stalls", model), "stalls")
     blocks += titled("Highest rate of the sources", tables_of("source-ceilings", model), "source_ceiling")
     if record is not None:
@@ -63,6 +73,17 @@ def tester_section(model: ReportModel) -> Sections:
             *selftest_blocks(record, sentence("notes.ceiling_limited", trials=count(limited, "trial"))),
         ]
     yield section("tester", blocks)
+
+
+def _streams_of_flows(model: ReportModel) -> set[str]:
+    """The streams that ran flows in all trials, so that no source or sink of frames was used."""
+    of_flows, of_frames = set[str](), set[str]()
+    for trial in model.results.trials:
+        of_flows.update(trial.spec.streams if trial.spec.serves else ())
+        for guest in trial.guests:
+            of_flows.update(flow.stream for flow in guest.flows)
+            of_frames.update(counts.stream for counts in guest.streams)
+    return of_flows - of_frames
 
 
 def environment_section(model: ReportModel) -> Sections:

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from pydantic import BaseModel, ValidationError
 
-from netbench.config.document import yaml_text
+from netbench.config.document import YAMLError, yaml_text, yaml_value
 from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
 from netbench.linux.locks import lock_file
@@ -273,7 +273,21 @@ class ResultDirectory:
                 boots=store.boots(),
                 warm_ups=Stored(self.store, Store.warm_ups),
                 noise_floor=NOISE_FLOOR.of(manifest),
+                stream_hosts=_stream_hosts(self.topology),
             )
+
+
+def _stream_hosts(path: Path) -> dict[str, tuple[str, str]]:
+    """Return the hosts of the source and of the UUT of each stream of topology.yaml; empty if it cannot be read."""
+    try:
+        streams = yaml_value(path.read_bytes())["streams"]
+        return {str(stream["name"]): (_host(stream["source"]), _host(stream["ingress"])) for stream in streams}
+    except (OSError, YAMLError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def _host(interface: object) -> str:
+    return str(interface).partition("/")[0]
 
 
 def _remove_empty(directories: Sequence[Path]) -> None:

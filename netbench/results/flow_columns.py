@@ -17,6 +17,7 @@ from netbench.results.export_columns import (
 from netbench.statistics.flow_figures import (
     FIGURES,
     KINDS,
+    LOST_DATAGRAMS,
     NS_PER_MS,
     FlowFigure,
     latencies_of,
@@ -137,6 +138,7 @@ FLOW_GROUP_COLUMNS: tuple[ExportColumn[WorkloadGroup], ...] = (
     ExportColumn("tool", str, lambda group: group.tool or None),
     *(column for figure in FIGURES for column in _interval_columns(figure)),
     *map(_merged_times, KINDS),
+    *_interval_columns(LOST_DATAGRAMS),
 )
 """The columns that only groups of flows have: means over the valid trials, percentiles over all times of them."""
 

@@ -1,15 +1,18 @@
 """The cost of neighbours for flows: figures beside a neighbour relative to those without one."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Network, Off, Serve
 from netbench.model.units import Load, LoadKind
+from netbench.model.verdict import ReasonKind, Verdict
 from netbench.statistics.flow_figures import FIGURES, FIGURES_BY_NAME, FlowFigure
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans, ratio_of_intervals
-from netbench.statistics.workload_groups import WorkloadGroup
+from netbench.statistics.workload_groups import WorkloadGroup, without_payload
 
+_MOST_CELLS = 4  # in a sentence
 _LEADING_PERCENTILES = ("p99", "p95", "p50")
 _RATES = ("completed_per_s", "to_server_mbps", "to_client_mbps")
 
@@ -43,9 +46,11 @@ class FlowCost:
 def leading_figures(groups: Iterable[WorkloadGroup]) -> list[FlowFigure]:
     """Return the figures by which cells are ranked: the 99th percentile (or the highest known) of times, and rates.
 
-    A rate of operations is left out where bandwidths are known.
+    A rate of operations is left out where bandwidths are known, and a bandwidth that is always 0.
     """
-    known = {name for group in groups for name in group.figures}
+    every = list(groups)
+    zero = without_payload(every)
+    known = {name for group in every for name in group.figures if (group.workload.name, name) not in zero}
     kind = next((figure.kind for figure in FIGURES if figure.kind and figure.name in known), "")
     percentile = next((name for part in _LEADING_PERCENTILES if (name := f"{kind}_{part}_ms") in known), "")
     rates = [name for name in _RATES if name in known]
@@ -58,17 +63,67 @@ def flow_costs(groups: Sequence[WorkloadGroup]) -> Iterator[FlowCost]:
 
     The baseline is `dedicated`, or else `shared-idle`. The interval of a ratio is that of ratio_of_intervals().
     """
-    figures = leading_figures(groups)
-    for same in grouped(groups, lambda group: (group.uut, *group.cell)).values():
-        by_scenario = {group.scenario: group for group in same}
-        base = by_scenario.get(DEDICATED) or by_scenario.get(SHARED_IDLE)
-        if base is None:
-            continue
-        for group in same:
-            for figure in figures if group is not base else ():
+    figures, always_zero = leading_figures(groups), without_payload(groups)
+    for base, others in _with_baselines(groups):
+        for group in others:
+            for figure in figures:
+                if (group.workload.name, figure.name) in always_zero:
+                    continue
                 value, without = group.figures.get(figure.name), base.figures.get(figure.name)
                 if value is not None and without is not None:
                     yield FlowCost(figure, group, base, ratio_of_intervals(value, without))
+
+
+def _with_baselines(groups: Iterable[WorkloadGroup]) -> Iterator[tuple[WorkloadGroup, list[WorkloadGroup]]]:
+    """Yield the baseline of each cell that has one, and the same cell beside neighbours."""
+    for same in grouped(groups, lambda group: (group.uut, *group.cell)).values():
+        by_scenario = {group.scenario: group for group in same}
+        base = by_scenario.get(DEDICATED) or by_scenario.get(SHARED_IDLE)
+        if base is not None and len(same) > 1:
+            yield base, [group for group in same if group is not base]
+
+
+@dataclass(frozen=True, slots=True)
+class UnmeasuredScenario:
+    """A scenario without a valid trial of some `cells`, of all if that is empty.
+
+    `trials` were measured, and `kind` is the usual reason why they are excluded.
+    """
+
+    scenario: str
+    cells: tuple[str, ...]
+    trials: int
+    kind: ReasonKind | None
+
+    def __str__(self) -> str:
+        cells = [*self.cells[:_MOST_CELLS], *(["others"] if len(self.cells) > _MOST_CELLS else [])]
+        of = f" of {', '.join(cells)}" if cells else ""
+        why = f", most often because of {self.kind.value}" if self.kind else ""
+        return f"{self.scenario} has no valid trial{of} ({self.trials} of {self.trials} excluded{why})"
+
+
+def _unmeasured(groups: Iterable[WorkloadGroup]) -> list[UnmeasuredScenario]:
+    """Return the scenarios of these cells that have none, or not for each cell, a valid trial."""
+    found = []
+    for scenario, same in grouped(groups, lambda group: group.scenario).items():
+        cells = [group for group in same if not group.valid]
+        trials = [trial for group in cells for trial in group.trials]
+        reasons = (
+            kind
+            for trial in trials
+            for kind in dict.fromkeys(reason.kind for reason in trial.reasons)
+            if kind.verdict is not Verdict.VALID
+        )
+        usual = Counter(reasons).most_common(1)
+        names = dict.fromkeys(f"{group.uut} with {group.workload}" for group in cells) if len(cells) < len(same) else ()
+        if cells:
+            found.append(UnmeasuredScenario(scenario, tuple(names), len(trials), usual[0][0] if usual else None))
+    return found
+
+
+def missing_baselines(groups: Iterable[WorkloadGroup]) -> list[UnmeasuredScenario]:
+    """Return the baselines of neighbours' costs that have no valid trial, by scenario."""
+    return _unmeasured(base for base, _ in _with_baselines(groups))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +176,15 @@ class LoadCurve:
         return self.points[0][1]
 
 
-def load_curves(groups: Sequence[WorkloadGroup]) -> Iterator[LoadCurve]:
+def load_curves(groups: Sequence[WorkloadGroup], *, with_invalid: bool = False) -> Iterator[LoadCurve]:
     """Yield the curves with two points or more, for each unit of the neighbours' loads.
 
-    A curve begins with the cell beside idle neighbours, or without them if that was not measured.
+    A curve begins with the cell beside idle neighbours, or without them if that was not measured. Points without a
+    valid trial are left out, unless `with_invalid`.
     """
     for (uut, *_), same in grouped(groups, lambda group: (group.uut, *group.cell)).items():
-        loads = [(load, group) for group in same if (load := neighbour_load(group)) is not None and group.figures]
+        known = [group for group in same if group.figures or with_invalid]
+        loads = [(load, group) for group in known if (load := neighbour_load(group)) is not None]
         idle = [group for load, group in loads if not load.unit]
         start = next((group for group in idle if group.scenario != DEDICATED), idle[0] if idle else None)
         for unit in dict.fromkeys(load.unit for load, _ in loads if load.unit):
@@ -135,3 +192,9 @@ def load_curves(groups: Sequence[WorkloadGroup]) -> Iterator[LoadCurve]:
             points += [(0.0, start)] if start else []
             if len(points) > 1:
                 yield LoadCurve(uut, unit, tuple(sorted(points, key=lambda point: point[0])))
+
+
+def missing_points(groups: Sequence[WorkloadGroup]) -> list[UnmeasuredScenario]:
+    """Return the scenarios that a curve over the neighbours' loads lacks, because they have no valid trial."""
+    points = (group for curve in load_curves(groups, with_invalid=True) for _, group in curve.points)
+    return _unmeasured({id(group): group for group in points}.values())

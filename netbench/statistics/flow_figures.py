@@ -10,8 +10,10 @@ from netbench.statistics.intervals import Interval, boots_interval
 
 NS_PER_MS = 1e6
 PERCENTILES = (50_000, 95_000, 99_000, 99_900)  # of 100,000
-# A percentile needs times beyond it: with fewer times than this, it would be the largest one.
-_LEAST_TIMES = {50_000: 1, 95_000: 20, 99_000: 100, 99_900: 1000}
+# A percentile needs ten times beyond it: with fewer, it depends on a few of them.
+_LEAST_TIMES = {50_000: 1, 95_000: 200, 99_000: 1000, 99_900: 10_000}
+# In a unit of replication one time beyond it is enough: the interval over all units shows how much it varies.
+_LEAST_TIMES_OF_UNIT = {50_000: 1, 95_000: 20, 99_000: 100, 99_900: 1000}
 KINDS = {
     "response": "response time",
     "service": "service time",
@@ -86,13 +88,19 @@ def latencies_of(flows: Iterable[FlowResult], kind: str) -> Latencies | None:
 
 
 def has_enough(times: Latencies, part: int) -> bool:
-    """Return whether there are enough times for a percentile, in parts of 100,000: with fewer it is the largest."""
+    """Return whether there are enough times for a percentile, in parts of 100,000: ten beyond it."""
     return times.count >= _LEAST_TIMES[part]
 
 
 def percentile_ms(times: Latencies | None, part: int) -> float | None:
     """Return a percentile, in parts of 100,000, in ms; None with too few times for it."""
     return None if times is None or not has_enough(times, part) else times.percentile_ns(part) / NS_PER_MS
+
+
+def _percentile_of_unit_ms(times: Latencies | None, part: int) -> float | None:
+    """Return a percentile of a trial or a boot among several, in ms; None without a time beyond it."""
+    enough = times is not None and times.count >= _LEAST_TIMES_OF_UNIT[part]
+    return times.percentile_ns(part) / NS_PER_MS if times is not None and enough else None
 
 
 def _percentile(kind: str, part: int) -> Callable[[Sequence[FlowResult]], float | None]:
@@ -118,6 +126,8 @@ FIGURES: tuple[FlowFigure, ...] = (
     ),
 )
 FIGURES_BY_NAME: Mapping[str, FlowFigure] = {figure.name: figure for figure in FIGURES}
+LOST_DATAGRAMS = FlowFigure("lost_datagrams", "lost datagrams", "", _summed(lambda flow: flow.lost_datagrams))
+"""The number of lost datagrams in exports; tables show their ratio, `error_ratio`."""
 
 
 def figures_text(flows: Sequence[FlowResult]) -> str:
@@ -140,8 +150,14 @@ def figures_text(flows: Sequence[FlowResult]) -> str:
 
 
 def values_by_trial(figure: FlowFigure, trials: Iterable[TrialResult]) -> list[tuple[TrialResult, float]]:
-    """Return each trial with the value of a figure, without those where it is unknown."""
-    return [(trial, value) for trial in trials if (value := figure.read(trial.victim.flows)) is not None]
+    """Return each trial, as a unit of replication, with the value of a figure; without those where it is unknown."""
+    return [(trial, value) for trial in trials if (value := _value_of_unit(figure, trial.victim.flows)) is not None]
+
+
+def _value_of_unit(figure: FlowFigure, flows: Sequence[FlowResult]) -> float | None:
+    if not figure.kind:
+        return figure.read(flows)
+    return _percentile_of_unit_ms(latencies_of(flows, figure.kind), figure.part)
 
 
 class PooledTimes:
@@ -178,7 +194,7 @@ def values_by_boot(figure: FlowFigure, pooled: PooledTimes) -> list[tuple[int, f
     """
     if not figure.kind or not pooled.has_boots:
         return [(trial.boot, value) for trial, value in values_by_trial(figure, pooled.trials)]
-    by_boot = ((boot, percentile_ms(pooled.of(figure.kind, boot), figure.part)) for boot in pooled.boots)
+    by_boot = ((boot, _percentile_of_unit_ms(pooled.of(figure.kind, boot), figure.part)) for boot in pooled.boots)
     return [(boot, value) for boot, value in by_boot if value is not None]
 
 

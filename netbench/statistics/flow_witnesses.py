@@ -1,27 +1,38 @@
 """The figures of tools beside those of the wire: what taps beside client and guest captured of the same flows."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from netbench.model.flow_result import FlowResult, Latencies, WireFigures
+from netbench.model.flow_witness import PERCENTILE_FLOOR_NS, PERCENTILE_TOLERANCE
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.statistics.flow_figures import flows_of, latencies_of, percentile_ms, percentile_name
+from netbench.statistics.flow_figures import (
+    PERCENTILES,
+    flows_of,
+    latencies_of,
+    percentile_ms,
+    percentile_name,
+)
+from netbench.statistics.groups import grouped
 from netbench.statistics.workload_groups import WorkloadGroup
 
 CLIENT, GUEST = "client", "guest"  # the places of taps
-_COMPARED = (50_000, 99_000)  # percentiles, of 100,000
 # The times of a tool, and the times on the wire that they are compared with.
 _TIMES = {"service": "exchange", "rtt": "exchange", "connect": "handshake"}
+_TITLES = {"exchange": "request to response", "handshake": "handshake"}
+# The figure in the text of a reason `tool-disagrees`, behind the kind of the tool: `http: p99: 268 µs by the tool, …`.
+_FIGURE = re.compile(r"[a-z0-9-]+: (?:(p[\d.]+|bytes to the (?:server|client)): |[\d,]+ of [\d,]+ (datagrams) lost)")
 
 
 @dataclass(frozen=True, slots=True)
 class WitnessedFigure:
     """A figure of a cell by the tool and on the wire, over `trials` of it; None where either does not have it.
 
-    In `disagreeing` ones of these trials the two disagree in some figure.
+    In `disagreeing` ones of these trials the two disagree in this figure; None if it is not compared.
 
-    Bytes and numbers are sums over the whole run of the trials, with the warm-up; times are in ms.
+    Bytes and numbers are sums over the whole run of the trials, with the warm-up; times are in µs.
     """
 
     group: WorkloadGroup
@@ -30,12 +41,27 @@ class WitnessedFigure:
     tool: float | None
     wire: float | None
     trials: int
-    disagreeing: int
+    disagreeing: int | None
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it is a percentile of times."""
+        return self.unit == "µs"
 
     @property
     def difference(self) -> float | None:
         """Tool ÷ wire − 1; None if it is unknown, or the wire has 0."""
         return None if self.tool is None or not self.wire else self.tool / self.wire - 1
+
+    @property
+    def difference_us(self) -> float | None:
+        """Tool − wire of a time, in µs; None if it is unknown, or for another figure."""
+        return self.tool - self.wire if self.is_time and self.tool is not None and self.wire is not None else None
+
+    @property
+    def allowed_us(self) -> float:
+        """The difference of a time up to which tool and wire agree, in µs."""
+        return PERCENTILE_TOLERANCE * (self.wire or 0.0) + PERCENTILE_FLOOR_NS / 1000
 
 
 def tap_of(flow: FlowResult, place: str) -> WireFigures | None:
@@ -44,51 +70,112 @@ def tap_of(flow: FlowResult, place: str) -> WireFigures | None:
 
 
 def witnessed(groups: Iterable[WorkloadGroup]) -> Iterator[WitnessedFigure]:
-    """Yield the figures that taps captured of each cell, over its valid and suspicious trials.
-
-    Trials in which tool and wire disagree are suspicious: no mean has them, and this table shows the difference.
-    """
+    """Yield the figures that taps captured of each cell, over its valid and suspicious trials."""
     for group in groups:
-        trials = [
-            trial
-            for trial in group.trials
-            if trial.verdict is not Verdict.INVALID and any(flow.wire for flow in trial.victim.flows)
-        ]
-        if trials:
+        if trials := _with_taps(group):
             yield from _figures(group, trials)
+
+
+def _with_taps(group: WorkloadGroup) -> list[TrialResult]:
+    return [
+        trial
+        for trial in group.trials
+        if trial.verdict is not Verdict.INVALID and any(flow.wire for flow in trial.victim.flows)
+    ]
+
+
+def disagreeing_figures(trial: TrialResult) -> set[str]:
+    """Return the figures of a trial in which tool and wire disagree: `p99`, `bytes to the server`, `datagrams`."""
+    details = (reason.detail for reason in trial.reasons if reason.kind is ReasonKind.TOOL_DISAGREES)
+    return {match[1] or match[2] for detail in details if (match := _FIGURE.match(detail))}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadDisagreement:
+    """The trials of a workload in which tool and wire disagree in any figure: `disagreeing` of `trials` with taps.
+
+    `largest` is the known figure that differs most, of those in which they disagree if possible; None without any.
+    """
+
+    workload: str
+    disagreeing: int
+    trials: int
+    largest: WitnessedFigure | None
+
+
+def disagreements(groups: Iterable[WorkloadGroup]) -> list[WorkloadDisagreement]:
+    """Return the disagreement of tool and wire for each workload that has any."""
+    found = []
+    for name, same in grouped(groups, lambda group: group.workload.name).items():
+        trials = [trial for group in same for trial in _with_taps(group)]
+        differing = sum(any(reason.kind is ReasonKind.TOOL_DISAGREES for reason in trial.reasons) for trial in trials)
+        if differing:
+            found.append(WorkloadDisagreement(name, differing, len(trials), _largest(witnessed(same))))
+    return found
+
+
+def _largest(figures: Iterable[WitnessedFigure]) -> WitnessedFigure | None:
+    """Return the figure that differs most: a percentile with disagreeing trials, or else bytes, or any percentile."""
+    known = [figure for figure in figures if figure.difference is not None]
+    differing = [figure for figure in known if figure.disagreeing]
+    times = [figure for figure in differing if figure.is_time]
+    shown = times or differing or [figure for figure in known if figure.is_time]
+    return max(shown, key=lambda figure: abs(figure.difference_us or figure.difference or 0.0), default=None)
 
 
 def _figures(group: WorkloadGroup, trials: Sequence[TrialResult]) -> Iterator[WitnessedFigure]:
     flows = flows_of(trials)
-    disagreeing = sum(any(reason.kind is ReasonKind.TOOL_DISAGREES for reason in trial.reasons) for trial in trials)
-    numbers = len(trials), disagreeing
+    by_trial = [disagreeing_figures(trial) for trial in trials]
+
+    def figure(title: str, unit: str, tool: float | None, wire: float | None, compared: str = "") -> WitnessedFigure:
+        disagreeing = sum(compared in of_trial for of_trial in by_trial) if compared and tool is not None else None
+        return WitnessedFigure(group, title, unit, tool, wire, len(trials), disagreeing)
 
     def summed(
-        title: str, unit: str, tool: Callable[[FlowResult], int | None], wire: Callable[[FlowResult], int | None]
+        title: str,
+        unit: str,
+        tool: Callable[[FlowResult], int | None],
+        wire: Callable[[FlowResult], int | None],
+        compared: str = "",
     ) -> Iterator[WitnessedFigure]:
         """Yield the sums over all flows that the taps counted; of a tool, those that it reports, too."""
         known = [(tool(flow), seen) for flow in flows if (seen := wire(flow)) is not None]
         if known:
             by_tool = [number for number, _ in known if number is not None]
             total = sum(by_tool) if len(by_tool) == len(known) else None
-            yield WitnessedFigure(group, title, unit, total, sum(seen for _, seen in known), *numbers)
+            yield figure(title, unit, total, sum(seen for _, seen in known), compared)
 
-    yield from summed("to the server", "bytes", lambda flow: flow.run_to_server_bytes, _at(GUEST, "to_server_bytes"))
-    yield from summed("to the client", "bytes", lambda flow: flow.run_to_client_bytes, _at(CLIENT, "to_client_bytes"))
-    yield from summed("retransmissions", "", lambda flow: flow.retransmissions, _at(CLIENT, "retransmissions"))
-    yield from summed("lost datagrams", "", lambda flow: flow.lost_datagrams, _lost_datagrams)
-    for on_wire in dict.fromkeys(_TIMES.values()):
+    for end, place in (("server", GUEST), ("client", CLIENT)):
+        name = f"to_{end}_bytes"
+        tool_bytes = _of_tool(f"run_{name}")
+        yield from summed(f"to the {end}", "bytes", tool_bytes, _at(place, name), f"bytes to the {end}")
+    yield from summed("retransmissions", "", _of_tool("retransmissions"), _at(CLIENT, "retransmissions"))
+    yield from summed("lost datagrams", "", _of_tool("lost_datagrams"), _lost_datagrams, "datagrams")
+    for on_wire, title in _TITLES.items():
         wire = Latencies.merged(
             times for flow in flows if (tap := tap_of(flow, CLIENT)) for times in tap.latencies if times.kind == on_wire
         )
         kinds = (kind for kind, name in _TIMES.items() if name == on_wire)
         tool = next((times for kind in kinds if (times := latencies_of(flows, kind))), None)
-        title = {"exchange": "request to response", "handshake": "handshake"}[on_wire]
-        for part in _COMPARED if wire is not None else ():
-            by_tool, by_wire = (percentile_ms(times, part) for times in (tool, wire))
+        for part in PERCENTILES if wire is not None else ():
+            by_tool, by_wire = (_percentile_us(times, part) for times in (tool, wire))
             if by_wire is not None:
-                yield WitnessedFigure(group, f"{title}, {percentile_name(part)}", "ms", by_tool, by_wire, *numbers)
+                name = percentile_name(part)
+                yield figure(f"{title}, {name}", "µs", by_tool, by_wire, name)
     yield from summed("frames dropped by the capture", "", lambda _: None, _dropped)
+
+
+def _percentile_us(times: Latencies | None, part: int) -> float | None:
+    time_ms = percentile_ms(times, part)
+    return None if time_ms is None else 1000 * time_ms
+
+
+def _of_tool(name: str) -> Callable[[FlowResult], int | None]:
+    def read(flow: FlowResult) -> int | None:
+        number: int | None = getattr(flow, name)
+        return number
+
+    return read
 
 
 def _at(place: str, name: str) -> Callable[[FlowResult], int | None]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import fmean
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.flow_result import Latencies
@@ -10,7 +11,15 @@ from netbench.model.trial import TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, Verdict
 from netbench.model.workload import Workload
-from netbench.statistics.flow_figures import FIGURES, KINDS, PooledTimes, flows_of, interval_of, latencies_of
+from netbench.statistics.flow_figures import (
+    FIGURES,
+    KINDS,
+    LOST_DATAGRAMS,
+    PooledTimes,
+    flows_of,
+    interval_of,
+    latencies_of,
+)
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import Interval
 
@@ -32,7 +41,7 @@ class WorkloadGroup:
         spec = trials[0].spec
         assert spec.serves is not None, "frames have groups of another kind"
         pooled = PooledTimes([trial for trial in trials if trial.verdict is Verdict.VALID])
-        known = {figure.name: interval_of(figure, pooled) for figure in FIGURES}
+        known = {figure.name: interval_of(figure, pooled) for figure in (*FIGURES, LOST_DATAGRAMS)}
         figures = {name: interval for name, interval in known.items() if interval is not None}
         return cls(spec.uut, spec.scenario, spec.serves.workload, spec.load, tuple(trials), figures)
 
@@ -75,6 +84,23 @@ class WorkloadGroup:
     def tool(self) -> str:
         """The program and version that ran its flows; several ones if they differ, empty without a result."""
         return ", ".join(dict.fromkeys(flow.tool for flow in flows_of(self.trials) if flow.tool))
+
+    @property
+    def has_datagrams(self) -> bool:
+        """Whether its operations are datagrams, whose loss the tool counts."""
+        return any(flow.lost_datagrams is not None for flow in flows_of(self.trials))
+
+    @property
+    def intended_per_s(self) -> float | None:
+        """The operations per second that a rate requires, over all clients; None at another load, or if unknown."""
+        if self.load.kind is not LoadKind.OPERATION_RATE:
+            return None
+        of_trials = [
+            sum(flow.intended / flow.duration_s for flow in trial.victim.flows if flow.intended and flow.duration_s)
+            for trial in self.valid
+        ]
+        known = [rate for rate in of_trials if rate]
+        return fmean(known) if known else None
 
     @property
     def kind_of_times(self) -> str:
@@ -123,6 +149,17 @@ def workload_groups_of(results: CampaignResults) -> tuple[WorkloadGroup, ...]:
         return (*place, group.sources, group.workload.tool, options, group.workload.name, rate)
 
     return tuple(sorted(groups, key=order))
+
+
+def without_payload(groups: Iterable[WorkloadGroup]) -> set[tuple[str, str]]:
+    """Return the workloads, with the name of a bandwidth, that carry no payload in that direction: always 0."""
+    means = [
+        ((group.workload.name, name), interval.mean)
+        for group in groups
+        for name, interval in group.figures.items()
+        if name.endswith("_mbps")
+    ]
+    return {pair for pair, _ in means} - {pair for pair, mean in means if mean}
 
 
 def _cell(trial: TrialResult) -> tuple[str, str, str, str, tuple[str, ...]]:

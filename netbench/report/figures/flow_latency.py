@@ -1,22 +1,24 @@
 """Latencies of flows: by percentile, and against the load of the neighbours."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil, log10
+from math import ceil, floor, log10
 
 from netbench.model.flow_result import Latencies
 from netbench.report.figures.chart import Chart, Mark
 from netbench.report.figures.flow_marks import cell_numbers, flow_mark, flow_tooltip
 from netbench.report.figures.panels import Panels, end_of_axis
 from netbench.report.figures.registry import Figure, NamedChart, by_part
+from netbench.report.flow_formats import operations_of
 from netbench.report.formats import capitalised, three_digits
 from netbench.report.model import ReportModel
 from netbench.report.styles import Style
-from netbench.statistics.flow_costs import LoadCurve, load_curves
+from netbench.statistics.flow_costs import LoadCurve, load_curves, missing_points
 from netbench.statistics.flow_figures import FIGURES, KINDS, NS_PER_MS, FlowFigure
 from netbench.statistics.groups import grouped
 from netbench.statistics.workload_groups import WorkloadGroup
 
 _POINTS_PER_DECADE = 12
+_X_TITLE = "Percentile [%], scale: number of nines"
 _TICKS = (0, 90, 99, 99.9, 99.99, 99.999, 99.9999)  # percentiles, each a decade beyond the last
 
 
@@ -37,7 +39,7 @@ def percentile_chart(groups: Sequence[WorkloadGroup], styles: Mapping[str, Style
     """A panel per scenario: the time by percentile, a line per UUT, over all times of its valid trials."""
     kind = groups[0].kind_of_times
     y_title = f"{capitalised(KINDS[kind])} [ms]"
-    panels = Panels(groups, styles, "Percentile", y_title, key_of=lambda group: group.scenario)
+    panels = Panels(groups, styles, _X_TITLE, y_title, key_of=lambda group: group.scenario)
     highest = 1.0
     for scenario, uut, of_uut in panels.cells:
         for group in of_uut:
@@ -49,7 +51,8 @@ def percentile_chart(groups: Sequence[WorkloadGroup], styles: Mapping[str, Style
                 x = _place(percentile)
                 highest = max(highest, x)
                 numbers = {**cell_numbers(group), "percentile": percentile, f"{kind}_ms": time_ms}
-                hover = f"p{percentile:.6g}: {three_digits(time_ms)} ms\n{tooltip}"
+                part = f"{_percent(percentile)} % of {operations_of(kind)}"
+                hover = f"{part} ≤ {three_digits(time_ms)} ms\n{tooltip}"
                 marks.append(Mark(x, time_ms, hover, numbers))
             panels.line(scenario, uut, marks)
     chart = panels.finished(switchable="y")
@@ -59,6 +62,12 @@ def percentile_chart(groups: Sequence[WorkloadGroup], styles: Mapping[str, Style
         panel.x.ticks = tuple((_place(percentile), f"{percentile:g}") for percentile in shown)
         panel.y.logarithmic = True
     return chart
+
+
+def _percent(percentile: float) -> str:
+    """A percentile with a decimal, and with two digits of the part beyond it: `17.3`, `99.956`."""
+    decimals = 1 - floor(log10(100 - percentile))
+    return f"{percentile:.{max(1, decimals)}f}"
 
 
 def _place(percentile: float) -> float:
@@ -129,11 +138,16 @@ def _load_charts(model: ReportModel) -> Iterator[NamedChart]:
     yield from by_part(parts, lambda curve: curve.uut, model.styles, load_chart, "neighbour-load")
 
 
+def _load_requirement(model: ReportModel) -> str:
+    if any(load_curves(model.workload_groups)):
+        return ""
+    missing = missing_points(model.workload_groups)
+    return "; ".join(map(str, missing)) or "no two scenarios differ in the neighbours' load only"
+
+
 NEIGHBOUR_LOAD = Figure(
     "neighbour-load",
     "Response against the load of the neighbour",
-    lambda model: (
-        "" if any(load_curves(model.workload_groups)) else "no two scenarios differ in the neighbours' load only"
-    ),
+    _load_requirement,
     _load_charts,
 )

@@ -2,7 +2,7 @@
 
 from netbench.report.figures.chart import Mark, Numbers
 from netbench.report.figures.panels import ends_of
-from netbench.report.flow_formats import figure_interval
+from netbench.report.flow_formats import figure_interval, figure_title, rate_beside_intended
 from netbench.report.formats import count
 from netbench.results.flow_columns import flow_cell
 from netbench.statistics.flow_figures import FIGURES, FlowFigure
@@ -35,7 +35,7 @@ def flow_tooltip(group: WorkloadGroup) -> str:
     figures = [figure for figure in FIGURES if figure.kind in ("", group.kind_of_times)]
     lines = [f"{group.workload} at {group.load}, {group.scenario}"]
     lines += [
-        f"{figure.title}: {figure_interval(figure, group.figures[figure.name])}"
+        f"{figure_title(figure, of_datagrams=group.has_datagrams)}: {_amount(figure, group)}"
         for figure in figures
         if figure.name in group.figures
     ]
@@ -43,3 +43,10 @@ def flow_tooltip(group: WorkloadGroup) -> str:
     left_out += [f"{len(group.invalid)} invalid"] * bool(group.invalid)
     left = f"; left out: {', '.join(left_out)}" if left_out else ""
     return "\n".join((*lines, count(len(group.valid), "valid trial") + left))
+
+
+def _amount(figure: FlowFigure, group: WorkloadGroup) -> str:
+    """The figure with its interval, times in the unit of the axes; a rate beside the intended one: `500 of 500/s`."""
+    if figure.name == "completed_per_s" and group.intended_per_s is not None:
+        return f"{rate_beside_intended(figure, group)}{figure.unit}"
+    return figure_interval(figure, group.figures[figure.name], figure.unit)

@@ -13,7 +13,7 @@ from netbench.report.model import ReportModel
 from netbench.report.styles import Style
 from netbench.statistics.flow_figures import FIGURES, FlowFigure
 from netbench.statistics.groups import grouped
-from netbench.statistics.workload_groups import WorkloadGroup
+from netbench.statistics.workload_groups import WorkloadGroup, without_payload
 
 _BANDWIDTHS = tuple(figure for figure in FIGURES if figure.name.endswith("_mbps"))
 _BESIDE = 1.3  # part of an axis beside the first and last message size
@@ -61,9 +61,15 @@ def _category(rate: DirectedRate, rates: Sequence[DirectedRate]) -> str:
 
 
 def _directed(model: ReportModel) -> list[DirectedRate]:
-    """The bandwidths of all cells whose workloads do not differ in the size of messages only."""
+    """The bandwidths of all cells whose workloads do not differ in the size of messages only; none that is always 0."""
+    always_zero = without_payload(model.workload_groups)
     cells = [group for group in model.workload_groups if group.workload.option(_MESSAGE_SIZE) is None]
-    return [DirectedRate(figure, group) for group in cells for figure in _BANDWIDTHS if figure.name in group.figures]
+    return [
+        DirectedRate(figure, group)
+        for group in cells
+        for figure in _BANDWIDTHS
+        if figure.name in group.figures and (group.workload.name, figure.name) not in always_zero
+    ]
 
 
 BANDWIDTH = Figure(

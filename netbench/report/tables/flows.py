@@ -1,17 +1,25 @@
 """The tables of flows: rates and errors, latencies, and the cost of neighbours."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from netbench.report.blocks import Column, Table, table
-from netbench.report.flow_formats import figure_interval, figure_mean, figure_spread
-from netbench.report.formats import UNKNOWN, change_text, sentence, three_digits
+from netbench.report.flow_formats import (
+    figure_heading,
+    figure_interval,
+    figure_mean,
+    figure_spread,
+    rate_beside_intended,
+    unit_of_times,
+)
+from netbench.report.formats import UNKNOWN, capitalised, change_text, sentence, three_digits
 from netbench.report.model import ReportModel, uut_cell
 from netbench.report.tables.registry import number, report_table
 from netbench.statistics.flow_costs import FlowCost, flow_costs
 from netbench.statistics.flow_figures import FIGURES, KINDS, FlowFigure
 from netbench.statistics.flow_witnesses import WitnessedFigure, witnessed
-from netbench.statistics.workload_groups import WorkloadGroup
+from netbench.statistics.groups import grouped
+from netbench.statistics.workload_groups import WorkloadGroup, without_payload
 
 Item = TypeVar("Item", WorkloadGroup, FlowCost, WitnessedFigure)
 
@@ -32,7 +40,7 @@ def latencies(model: ReportModel) -> Iterator[Table]:
         figures = [figure for figure in FIGURES if figure.kind == kind]
         groups = [group for group in model.workload_groups if any(figure.name in group.figures for figure in figures)]
         if groups:
-            caption = sentence("captions.latency", kind=f"{title[:1].upper()}{title[1:]}")
+            caption = sentence("captions.latency", kind=capitalised(title))
             yield _cells(model, groups, figures, name=f"latency-{kind}", caption=caption)
 
 
@@ -53,7 +61,7 @@ def costs(model: ReportModel) -> Iterator[Table]:
             number("In the scenario", lambda cost: figure_interval(cost.figure, cost.group.figures[cost.figure.name])),
             number("Change", lambda cost: change_text(cost.ratio)),
             css="results",
-            block=lambda cost: cost.figure.heading,
+            block=lambda cost: capitalised(cost.figure.title),
             row_css=lambda cost: "changed" if cost.is_cost else "",
             name="flow-costs",
             caption=sentence("captions.flow_costs"),
@@ -74,9 +82,9 @@ def witness(model: ReportModel) -> Iterator[Table]:
             Column("Figure", lambda figure: f"{figure.title} [{figure.unit}]" if figure.unit else figure.title),
             number("Tool", lambda figure: _amount(figure, figure.tool)),
             number("Wire", lambda figure: _amount(figure, figure.wire)),
-            number("Difference", lambda figure: _difference(figure)),
+            number("Difference", _difference),
             number("Trials", lambda figure: str(figure.trials)),
-            number("Disagreeing", lambda figure: str(figure.disagreeing)),
+            number("Disagreeing", lambda figure: UNKNOWN if figure.disagreeing is None else str(figure.disagreeing)),
             css="results",
             block=lambda figure: figure.group.workload.name,
             row_css=lambda figure: "changed" if figure.disagreeing else "",
@@ -86,26 +94,30 @@ def witness(model: ReportModel) -> Iterator[Table]:
 
 
 def _amount(figure: WitnessedFigure, value: float | None) -> str:
-    return three_digits(value) if figure.unit == "ms" or value is None else f"{value:,.0f}"
+    return three_digits(value) if figure.is_time or value is None else f"{value:,.0f}"
 
 
 def _difference(figure: WitnessedFigure) -> str:
-    difference = figure.difference
-    return UNKNOWN if difference is None else f"{100 * difference:+.3f} %".replace("-", "−")
+    """`+31 µs (allowed 50 µs)`, or the percent of bytes and numbers."""
+    microseconds, ratio = figure.difference_us, figure.difference
+    if microseconds is not None:
+        shown = f"{microseconds:+,.1f}" if abs(microseconds) < 9.95 else f"{microseconds:+,.0f}"
+        return f"{shown} µs (allowed {figure.allowed_us:,.0f} µs)".replace("-", "−")
+    return UNKNOWN if ratio is None else f"{100 * ratio:+.3f} %".replace("-", "−")
 
 
 def _cells(
-    model: ReportModel, groups: Sequence[WorkloadGroup], figures: Iterable[FlowFigure], *, name: str, caption: str
+    model: ReportModel, groups: Sequence[WorkloadGroup], figures: Sequence[FlowFigure], *, name: str, caption: str
 ) -> Table:
     """A row per cell with these figures, without those that no cell has; a block per workload."""
-    known = [figure for figure in figures if any(figure.name in group.figures for group in groups)]
+    unit = unit_of_times(figures, groups)
     scenario: Column[WorkloadGroup] = Column("Scenario", lambda group: group.scenario)
     return table(
         sorted(groups, key=lambda group: _workloads(groups).index(group.workload.name)),
         Column("UUT", lambda group: uut_cell(group.uut, model.styles)),
         *_if_several(groups, lambda group: group.scenario, scenario),
         Column("Load", _load),
-        *map(_figure_column, known),
+        *(column for figure in figures for column in _figure_columns(figure, groups, unit)),
         number("Valid", lambda group: str(len(group.valid))),
         css="results",
         block=lambda group: group.workload.name,
@@ -123,12 +135,32 @@ def _workloads(groups: Iterable[WorkloadGroup]) -> list[str]:
     return list(dict.fromkeys(group.workload.name for group in groups))
 
 
-def _figure_column(figure: FlowFigure) -> Column[WorkloadGroup]:
-    def spread(group: WorkloadGroup) -> str:
-        return figure_spread(figure, group.figures.get(figure.name))
+def _figure_columns(figure: FlowFigure, groups: Sequence[WorkloadGroup], unit: str) -> Iterator[Column[WorkloadGroup]]:
+    """The column of a figure, another one for workloads of datagrams if it has another title; none without a value.
 
-    title = f"{figure.title.partition(' ')[0]} [{figure.unit}]" if figure.kind else figure.heading
-    column: Column[WorkloadGroup] = number(title, lambda group: figure_mean(figure, group))
+    Cells that the column is not about, and bandwidths that are always 0, are empty.
+    """
+    always_zero, shown_unit = without_payload(groups), unit if figure.kind else ""
+    shown = [group for group in groups if (group.workload.name, figure.name) not in always_zero]
+    by_heading = grouped(shown, lambda group: figure_heading(figure, shown_unit, of_datagrams=group.has_datagrams))
+    for heading, of_heading in by_heading.items():
+        if any(figure.name in group.figures for group in of_heading):
+            title = f"{figure.title.partition(' ')[0]} [{unit}]" if figure.kind else heading
+            yield _figure_column(figure, title, {id(group) for group in of_heading}, shown_unit)
+
+
+def _figure_column(figure: FlowFigure, title: str, shown: Collection[int], unit: str) -> Column[WorkloadGroup]:
+    """A column of the cells with these ids; those of others are empty."""
+
+    def value(group: WorkloadGroup) -> str:
+        if id(group) not in shown:
+            return ""
+        return figure_mean(figure, group, unit) if figure.kind else rate_beside_intended(figure, group)
+
+    def spread(group: WorkloadGroup) -> str:
+        return figure_spread(figure, group.figures.get(figure.name), unit) if id(group) in shown else ""
+
+    column: Column[WorkloadGroup] = number(title, value)
     return Column(column.title, column.cell, column.kind, spread)
 
 

@@ -1,6 +1,6 @@
 """The tables about the tester: self-test, ceilings, stalls, sources and sinks, hosts, and settings of the host."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -116,14 +116,16 @@ def _sum(trials: Sequence[TrialResult], quantity: str) -> float:
     return sum(getattr(trial.disturbance, quantity) or 0.0 for trial in trials if trial.disturbance)
 
 
-def identity_tables(tester: Identities) -> Sequence[Table]:
-    """The sources and sinks, links and hosts of a tester."""
+def identity_tables(tester: Identities, without: Collection[str] = ()) -> Sequence[Table]:
+    """The sources and sinks, links and hosts of a tester; streams `without` a source and a sink ran flows only."""
+    sources_and_sinks = [
+        (stream, role, end)
+        for stream, of_stream in tester.streams.items()
+        for role, end in (("source", of_stream.source), ("sink", of_stream.sink))
+        if stream not in without
+    ]
     ends = table(
-        [
-            (stream, role, end)
-            for stream, of_stream in tester.streams.items()
-            for role, end in (("source", of_stream.source), ("sink", of_stream.sink))
-        ],
+        sources_and_sinks,
         Column("Stream", lambda end: end[0]),
         Column("End", lambda end: end[1]),
         Column("Kind", lambda end: end[2].kind),
@@ -150,7 +152,7 @@ def identity_tables(tester: Identities) -> Sequence[Table]:
         ),
         css="checks",
     )
-    return [ends, *([links] if tester.links else []), hosts]
+    return [*([ends] if sources_and_sinks else []), *([links] if tester.links else []), hosts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ def platforms(model: ReportModel) -> Iterator[Table]:
     facts = model.results.facts
     kinds = {uut: kind for uut in model.styles if (kind := virtualisation(facts.get(uut, {}))) is not None}
     boots = grouped(model.results.boots, lambda boot: boot.uut)
+    start = "Start to ready" if model.results.has_flows else "Start to forwarding"
     if kinds:
         yield table(
             sorted(kinds, key=lambda uut: KINDS.index(kinds[uut])),
@@ -56,7 +57,7 @@ def platforms(model: ReportModel) -> Iterator[Table]:
             words("CPU", lambda uut: _cpu(facts[uut])),
             words("Machine", lambda uut: _machine(facts[uut])),
             words("NICs", lambda uut: _nics(facts[uut])),
-            words("Start to forwarding", lambda uut: _spread((boot.start_s for boot in boots.get(uut, ())), 1, "s")),
+            words(start, lambda uut: _spread((boot.start_s for boot in boots.get(uut, ())), 1, "s")),
             words("Memory", lambda uut: _spread((boot.memory_bytes for boot in boots.get(uut, ())), 2**20, "MiB")),
             css="platforms",
             block=lambda uut: _TITLES[kinds[uut]],
