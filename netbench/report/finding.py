@@ -82,9 +82,9 @@ def n_text(known: Iterable[Interval]) -> str:
     return f"{text} on {_range(boots)} boots" if boots else text
 
 
-def n_by_uut(by_uut: Mapping[str, Interval]) -> str:
-    """The repetitions and boots of the interval of each UUT; UUTs are named where these differ."""
-    texts = {uut: n_text([interval]) for uut, interval in by_uut.items()}
+def n_by_uut(by_uut: Mapping[str, Sequence[Interval]]) -> str:
+    """The repetitions and boots of the intervals of each UUT; UUTs are named where these differ."""
+    texts = {uut: n_text(intervals) for uut, intervals in by_uut.items()}
     if len(set(texts.values())) <= 1:
         return next(iter(texts.values()), "")
     by_text = grouped(texts, lambda uut: texts[uut].partition(":")[0])

@@ -6,7 +6,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.model.units import LoadKind
 from netbench.report.caveats import caveats, no_result
-from netbench.report.finding import MOST_NAMED, Finding, n_by_uut, n_text, shortened, uuts_by_setting
+from netbench.report.finding import MOST_NAMED, Finding, n_by_uut, shortened, uuts_by_setting
 from netbench.report.flow_caveats import conditions_of, flow_caveats
 from netbench.report.flow_formats import figure_interval, unit_of
 from netbench.report.formats import enumerated, excluded, limit_excluded, not_measurable, sentence, times_base
@@ -54,13 +54,18 @@ def _ranking(
     ]
     details = [text for ranking in ranks[1:] for text in (ranking.lead, *ranking.details)]
     details = [*ranks[0].details, *details]
-    number = n_by_uut({label(group.uut, results.emulated): group.figures[figure.name] for group in shown})
+    number = _n_by_uut(results, shown, figure)
     if any(ranking.is_tied for ranking in ranks):
         details.append(f"{number}.")
     else:
         details.append(sentence("findings.conditions", conditions=f"{conditions_of(shown[0])}, {number}"))
     topic, anchor = ("Latency", "latency") if figure.kind else ("Rate", "rates")
     yield Finding(topic, ranks[0].lead, anchor, " ".join(details))
+
+
+def _n_by_uut(results: CampaignResults, groups: Iterable[WorkloadGroup], figure: FlowFigure) -> str:
+    by_uut = grouped(groups, lambda group: label(group.uut, results.emulated))
+    return n_by_uut({uut: [group.figures[figure.name] for group in same] for uut, same in by_uut.items()})
 
 
 def _comparable(groups: Sequence[WorkloadGroup], figure: FlowFigure) -> list[WorkloadGroup]:
@@ -179,18 +184,21 @@ def _neighbours(results: CampaignResults, groups: Sequence[WorkloadGroup]) -> It
         )
         others = [_other(results, cost) for cost in alike if not cost.is_cost]
         details = [f"{'; '.join(others[:MOST_NAMED])}."] if others else []
-        compared = [group.figures[worst.figure.name] for cost in alike for group in (cost.group, cost.base)]
-        where = f"{worst.group.workload} at {worst.group.load}, {n_text(compared)}"
+        compared = [group for cost in alike for group in (cost.group, cost.base)]
+        number = _n_by_uut(results, compared, worst.figure)
+        where = f"{worst.group.workload} at {worst.group.load}, {number}"
         details.append(sentence("findings.conditions", conditions=where))
         yield Finding("Neighbours", lead, "neighbours", " ".join((*details, *unknown)))
     elif costs:
-        by_uut = grouped(costs, lambda cost: label(cost.group.uut, results.emulated))
+        figure = min((cost.figure for cost in costs), key=leading_figures(groups).index)
+        shown = [cost for cost in costs if cost.figure is figure]
+        by_uut = grouped(shown, lambda cost: label(cost.group.uut, results.emulated))
         texts = []
         for uut, of_uut in list(by_uut.items())[:MOST_NAMED]:
             by_scenario = grouped(of_uut, lambda cost: cost.group.scenario)
             ratios = {scenario: [cost.ratio for cost in same] for scenario, same in by_scenario.items()}
-            texts.append(f"{uut}: {excluded(ratios)}")
-        is_known = not all(not_measurable(cost.ratio) for cost in costs)
+            texts.append(f"{figure.title} of {uut}: {excluded(ratios)}")
+        is_known = not all(not_measurable(cost.ratio) for cost in shown)
         lead = sentence("findings.no_cost" if is_known else "findings.cost_unknown")
         yield Finding("Neighbours", lead, "neighbours", " ".join((f"{'; '.join(texts)}.", *unknown)))
     elif unknown:

@@ -71,7 +71,7 @@ def figure_spread(figure: FlowFigure, interval: Interval | None, unit: str = "")
     half_width = (100 if figure.is_ratio else _factor(figure, unit)) * interval.half_width
     if is_too_wide(figure, interval):
         digits = f"{half_width:#.2g}" if half_width < 9.95 else f"{half_width:,.0f}"
-        return f"n = {interval.n}: interval too wide, ± {digits}"
+        return f"too wide, ± {digits}"
     decimals = len(show(interval.mean).partition(".")[2])
     width = f"{half_width:,.{decimals}f}"
     if not width.strip("0.,"):
@@ -88,7 +88,7 @@ def figure_interval(figure: FlowFigure, interval: Interval | None, unit: str = "
     value, spread = figure_value(figure, interval.mean, shown), figure_spread(figure, interval, shown)
     number = f" (n = {interval.n})" if with_n else ""
     if is_too_wide(figure, interval):
-        return f"{value}{after} ({spread})"
+        return f"{value}{after} (n = {interval.n}: interval {spread})"
     if "…" in spread:
         return f"{value} ({spread}){after}{number}"
     return f"{value} {spread}".strip() + after + number

@@ -145,7 +145,9 @@ def _figures(group: WorkloadGroup, trials: Sequence[TrialResult]) -> Iterator[Wi
             total = sum(by_tool) if len(by_tool) == len(known) else None
             yield figure(title, unit, total, sum(seen for _, seen in known), compared)
 
-    for end, place in (("server", GUEST), ("client", CLIENT)):
+    # Of UDP a tool reports the datagrams that it sent, with those that the link lost.
+    is_udp = group.has_datagrams or group.workload.option("protocol") == "udp"
+    for end, place in (("server", CLIENT if is_udp else GUEST), ("client", CLIENT)):
         name = f"to_{end}_bytes"
         tool_bytes = _of_tool(f"run_{name}")
         yield from summed(f"to the {end}", "bytes", tool_bytes, _at(place, name), f"bytes to the {end}")

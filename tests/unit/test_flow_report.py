@@ -16,11 +16,12 @@ from netbench.model.flow_result import WireFigures
 from netbench.model.scenario import Activity, Idle, Network, Serve
 from netbench.model.trial import GuestResult, GuestTask
 from netbench.model.units import Load
-from netbench.model.verdict import Reason, ReasonKind
+from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.model.workload import workloads_of
 from netbench.report.figures.chart import Form
 from netbench.report.figures.flow_latency import NEIGHBOUR_LOAD, PERCENTILES, percentile_points
 from netbench.report.figures.flow_rates import BANDWIDTH, MESSAGE_SIZES
+from netbench.report.flow_formats import figure_interval
 from netbench.report.model import ReportModel
 from netbench.report.section_parts import main_chart
 from netbench.report.summary_json import campaign_summary
@@ -30,7 +31,9 @@ from netbench.results.export_rows import group_rows, stream_rows
 from netbench.results.group_columns import GROUP_COLUMNS
 from netbench.results.stream_columns import STREAM_COLUMNS
 from netbench.statistics.compared_cells import CellSelection
+from netbench.statistics.flow_figures import FIGURES_BY_NAME
 from netbench.statistics.flow_witnesses import witnessed
+from netbench.statistics.intervals import Interval
 from netbench.statistics.workload_groups import workload_groups
 from tests.unit.charts import figures_on
 from tests.unit.flows_factory import HTTP, drawn_ms, flow, flow_campaign, flow_trial, latencies, response_times, timed
@@ -38,7 +41,7 @@ from tests.unit.report_page import page_of, report_page
 from tests.unit.results_factory import campaign, neighbour, stream_counts, trial
 
 WHY = Reason(ReasonKind.TOOL_FAILED, "s1", "http: nothing listens")
-RISING = response_times({"raw": 1.0, "container": 2.0}, boots=3, repetitions=2, number=1000)
+RISING = response_times({"raw": 1.0, "container": 2.0}, boots=3, repetitions=2, number=2000)
 
 
 def times_of(results, uut: str, scenario: str) -> list[np.ndarray]:
@@ -142,8 +145,8 @@ def test_the_percentile_curve_is_the_sorted_times_on_a_scale_of_nines():
         "(d) neighbour-95",
     ]
     panel = named.chart.panels[3]
-    assert [text for _, text in panel.x.ticks] == ["0", "90", "99", "99.9"]
-    assert [place for place, _ in panel.x.ticks] == pytest.approx([0, 1, 2, 3])
+    assert [text for _, text in panel.x.ticks] == ["0", "90", "99", "99.9", "99.99"]
+    assert [place for place, _ in panel.x.ticks] == pytest.approx([0, 1, 2, 3, 4])
     for series in panel.series:
         times = np.sort(np.concatenate(times_of(RISING, series.name, "neighbour-95")))
         for mark in series.marks:
@@ -152,6 +155,7 @@ def test_the_percentile_curve_is_the_sorted_times_on_a_scale_of_nines():
             place = round(percentile / 100 * len(times))
             assert mark.y == pytest.approx(times[place - 1])
             assert 10**-mark.x == pytest.approx(1 - place / len(times))
+        assert " % of responses ≤ " in series.marks[0].hover
         assert series.marks[-1].numbers["percentile"] == pytest.approx(100 * (1 - 1 / len(times)))
 
 
@@ -272,7 +276,7 @@ def test_a_row_per_cell_with_percentiles_over_all_trials():
     assert [(row["uut"], row["scenario"]) for row in rows[:2]] == [("raw", "shared-idle"), ("raw", "neighbour-25")]
     for row in rows:
         assert (row["valid_trials"], row["boots"]) == (6, 3)
-        assert (row["workload"], row["load"], row["streams"], row["response_times"]) == ("http", "100/s", 1, 6000)
+        assert (row["workload"], row["load"], row["streams"], row["response_times"]) == ("http", "100/s", 1, 12_000)
         whole = np.concatenate(times_of(RISING, str(row["uut"]), str(row["scenario"])))
         for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)):
             assert row[f"response_{name}_ms"] == pytest.approx(rank(whole, part))
@@ -346,7 +350,7 @@ def test_the_table_on_the_console_fits_80_columns():
     assert max(map(len, text.splitlines())) <= 80
     words = [line.split() for line in text.splitlines()]
     p50 = rank(np.concatenate(times_of(RISING, "raw", "neighbour-25")), 0.5)
-    assert ["neighbour-25", "100/s", "50.0", f"{p50:.2f}"] in [line[:4] for line in words]
+    assert ["neighbour-25", "100/s", "100", f"{p50:.2f}"] in [line[:4] for line in words]
     assert "percentiles of the response time: over all" in " ".join(text.split())
     wide = printed(sizes(raw=1.0))
     assert max(map(len, wide.splitlines())) <= 80
@@ -406,16 +410,17 @@ def test_campaigns_of_frames_beside_a_neighbour_that_serves():
 
 
 def tap(place: str, **figures: Any) -> WireFigures:
-    times = (latencies("exchange", [1.0] * 99 + [3.0] * 2), latencies("handshake", [0.25]))
+    times = (latencies("exchange", [1.0] * 980 + [3.0] * 30), latencies("handshake", [0.25]))
     return WireFigures(place, frames=10, dropped_frames=1, latencies=times if place == "client" else (), **figures)
 
 
-DISAGREES = Reason(ReasonKind.TOOL_DISAGREES, "s1", "bytes to the client: 990 by the tool, 1,000 on the wire")
+DISAGREES = Reason(ReasonKind.TOOL_DISAGREES, "s1", "http: bytes to the client: 990 bytes by the tool, 1,000 …")
+LATER = Reason(ReasonKind.TOOL_DISAGREES, "s1", "http: p50: 1,500 µs by the tool, 1,000 µs on the wire")
 WITNESSED = flow_campaign(
     [
         flow_trial(
             timed(
-                [1.5] * 101,
+                [1.5] * 1010,
                 "service",
                 run_to_server_bytes=500,
                 run_to_client_bytes=by_tool,
@@ -425,7 +430,7 @@ WITNESSED = flow_campaign(
                 ),
             ),
             repetition=number,
-            reasons=(DISAGREES,) if by_tool == 990 else (),
+            reasons=(DISAGREES, LATER) if by_tool == 990 else (LATER,),
         )
         for number, by_tool in enumerate((1000, 990), 1)
     ]
@@ -437,16 +442,89 @@ def test_figures_of_the_tool_are_beside_those_of_the_wire():
     (table,) = tables_of("witness", ReportModel.of(WITNESSED))
     rows = {row.cells[2].text: [cell.text for cell in row.cells[3:]] for row in table.rows}
     assert rows == {
-        "to the server [bytes]": ["1,000", "1,000", "+0.000 %", "2", "1"],
+        "to the server [bytes]": ["1,000", "1,000", "+0.000 %", "2", "0"],
         "to the client [bytes]": ["1,990", "2,000", "−0.500 %", "2", "1"],
-        "retransmissions": ["–", "4", "–", "2", "1"],
-        "request to response, p50 [ms]": ["1.50", "1.00", "+50.000 %", "2", "1"],
-        "request to response, p99 [ms]": ["1.50", "3.00", "−50.000 %", "2", "1"],
-        "handshake, p50 [ms]": ["–", "0.250", "–", "2", "1"],
-        "frames dropped by the capture": ["–", "4", "–", "2", "1"],
+        "retransmissions": ["–", "4", "–", "2", "–"],
+        "request to response, p50 [µs]": ["1,500", "1,000", "+500 µs (allowed 60 µs)", "2", "2"],
+        "request to response, p95 [µs]": ["1,500", "1,000", "+500 µs (allowed 60 µs)", "2", "0"],
+        "request to response, p99 [µs]": ["1,500", "3,000", "−1,500 µs (allowed 80 µs)", "2", "0"],
+        "handshake, p50 [µs]": ["–", "250", "–", "2", "–"],
+        "frames dropped by the capture": ["–", "4", "–", "2", "–"],
     }
-    assert {row.css for row in table.rows} == {"changed"}
+    assert sum(row.css == "changed" for row in table.rows) == 2
     assert "Tool and wire" in page_of(WITNESSED).text
+
+
+def test_the_tester_of_flows_is_clients_servers_and_taps():
+    taps = tuple(WireFigures(place) for place in ("client", "guest"))
+    trials = [
+        flow_trial(flow(tool="netbench http client (Python 3.11.7), nginx/1.22.1", wire=taps)),
+        flow_trial(flow("s2", "iperf3", tool="iperf 3.12"), index=1),
+    ]
+    hosts = {"s1": ("source", "uut")}
+    warning = CampaignWarning(WarningKind.CEILING_UNKNOWN, "run netbench selftest")
+    results = replace(flow_campaign(trials, warnings=(warning,)), stream_hosts=hosts)
+    (table,) = tables_of("flow-ends", ReportModel.of(results))
+    assert [[cell.text for cell in row.cells] for row in table.rows] == [
+        [
+            "s1",
+            "http",
+            "host source: netbench http client (Python 3.11.7)",
+            "the UUT on host uut: nginx/1.22.1",
+            "beside client and guest",
+        ],
+        ["s2", "iperf3", "iperf 3.12", "the UUT: iperf 3.12", "–"],
+    ]
+    page = page_of(results)
+    assert "Clients, servers and taps" in page.text
+    assert "selftest" not in page.text
+
+
+def test_a_bandwidth_that_is_always_0_is_left_out():
+    connect = workloads_of("connect")[0]
+    zero = {"to_server_bytes": 0, "to_client_bytes": 0}
+    trials = [
+        flow_trial(timed([0.2] * 20, "connect", **zero), workload=connect, repetition=1),
+        flow_trial(flow(to_server_bytes=125_000, to_client_bytes=250_000), repetition=1, index=1),
+    ]
+    model = ReportModel.of(flow_campaign(trials))
+    (named,) = BANDWIDTH.build(model)
+    assert [mark.numbers["workload"] for series in named.chart.panels[0].series for mark in series.marks] == [
+        "http"
+    ] * 2
+    (table,) = tables_of("flow-rates", model)
+    cells = {row.cells[0].text: row for row in table.rows}
+    assert len(cells) == 1
+    texts = [[cell.text for cell in row.cells] for row in table.rows]
+    assert sorted(row[2] for row in texts) == ["", "1.00"]
+    assert all("100 of 100" in row for row in texts)
+
+
+def test_datagrams_have_columns_of_their_own():
+    udp = workloads_of({"kind": "iperf3", "protocol": "udp"})[0]
+    lossy = flow("s1", udp.name, errors={"lost": 7}, completed=93, lost_datagrams=7)
+    results = flow_campaign([flow_trial(lossy, workload=udp), flow_trial(flow(), index=1)])
+    (table,) = tables_of("flow-rates", ReportModel.of(results))
+    assert {"Datagrams [/s]", "Lost datagrams [%]", "Completed operations [/s]", "Failed operations [%]"} <= {
+        column.title for column in table.columns
+    }
+    rows = {row["workload"]: row for row in group_rows(results)}
+    assert (rows["iperf3"]["lost_datagrams"], rows["http"]["lost_datagrams"]) == (7, None)
+    assert "Lost" in printed(results) or "lost" in printed(results)
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        (Interval(0.117, None, 1), "117 µs (n = 1)"),
+        (Interval(0.155, 0.140, 2), "155 ± 140 µs (n = 2)"),
+        (Interval(0.962, 7.78, 2), "962 µs (n = 2: interval too wide, ± 7,780)"),
+        (Interval(2.31, 0.1, 3), "2.31 ± 0.10 ms (n = 3)"),
+        (Interval(1.5, 7.78, 3), "1.50 ms (n = 3: interval too wide, ± 7.8)"),
+    ],
+)
+def test_times_have_one_unit_and_wide_intervals_a_remark(interval, text):
+    assert figure_interval(FIGURES_BY_NAME["response_p99_ms"], interval, with_n=True) == text
 
 
 def test_lost_datagrams_are_those_between_the_taps():
