@@ -26,6 +26,7 @@ _HEADINGS = {
 }
 _HEADINGS_OF_DATAGRAMS = {"completed_per_s": "Datagrams\n/s", "error_ratio": "Lost\n%"}
 _HEADINGS_OF_BOTH = {"error_ratio": "Failed,\nlost %"}
+_BANDWIDTHS = ("to_server_mbps", "to_client_mbps")
 _FAULTS = ("error_ratio", "retransmissions")
 
 
@@ -81,11 +82,20 @@ def _headings_of_datagrams(groups: Sequence[WorkloadGroup]) -> dict[str, str]:
 
 
 def _shown_figures(groups: Sequence[WorkloadGroup], kind: str) -> Iterator[FlowFigure]:
-    """Yield the known figures, percentiles of one kind of times only; faults and bandwidths if there were any."""
+    """Yield the known figures, percentiles of one kind of times only; faults and bandwidths if there were any.
+
+    Consoles are narrow: without bandwidths if all cells that have them have times and a rate of operations, too.
+    """
+    has_others = any(
+        not group.kind_of_times or "completed_per_s" not in group.figures
+        for group in groups
+        if any((interval := group.figures.get(name)) and interval.mean for name in _BANDWIDTHS)
+    )
     for figure in FIGURES:
+        if figure.name in _BANDWIDTHS and not has_others:
+            continue
         means = [interval.mean for group in groups if (interval := group.figures.get(figure.name))]
-        needs_any = figure.name in _FAULTS or figure.name.endswith("_mbps")
-        if (any(means) if needs_any else means) and figure.kind in ("", kind):
+        if (any(means) if figure.name in (*_FAULTS, *_BANDWIDTHS) else means) and figure.kind in ("", kind):
             yield figure
 
 

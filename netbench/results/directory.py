@@ -280,14 +280,10 @@ class ResultDirectory:
 def _stream_hosts(path: Path) -> dict[str, tuple[str, str]]:
     """Return the hosts of the source and of the UUT of each stream of topology.yaml; empty if it cannot be read."""
     try:
-        streams = yaml_value(path.read_bytes())["streams"]
-        return {str(stream["name"]): (_host(stream["source"]), _host(stream["ingress"])) for stream in streams}
-    except (OSError, YAMLError, KeyError, TypeError, ValueError):
+        ends = [(str(of["name"]), of["source"], of["ingress"]) for of in yaml_value(path.read_bytes())["streams"]]
+    except (OSError, YAMLError, KeyError, TypeError):
         return {}
-
-
-def _host(interface: object) -> str:
-    return str(interface).partition("/")[0]
+    return {name: (str(source).partition("/")[0], str(ingress).partition("/")[0]) for name, source, ingress in ends}
 
 
 def _remove_empty(directories: Sequence[Path]) -> None:

@@ -150,7 +150,8 @@ def _figures(group: WorkloadGroup, trials: Sequence[TrialResult]) -> Iterator[Wi
     for end, place in (("server", CLIENT if is_udp else GUEST), ("client", CLIENT)):
         name = f"to_{end}_bytes"
         tool_bytes = _of_tool(f"run_{name}")
-        yield from summed(f"to the {end}", "bytes", tool_bytes, _at(place, name), f"bytes to the {end}")
+        of_bytes = summed(f"to the {end}", "bytes", tool_bytes, _at(place, name), f"bytes to the {end}")
+        yield from (each for each in of_bytes if each.tool or each.wire)
     yield from summed("retransmissions", "", _of_tool("retransmissions"), _at(CLIENT, "retransmissions"))
     yield from summed("lost datagrams", "", _of_tool("lost_datagrams"), _lost_datagrams, "datagrams")
     for on_wire, title in _TITLES.items():

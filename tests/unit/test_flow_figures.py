@@ -310,7 +310,7 @@ def test_a_baseline_without_a_valid_trial_is_named():
     ]
     text = "shared-idle has no valid trial (4 of 4 excluded, most often because of tool-failed)"
     assert texts(replace(results, trials=failed))["Neighbours"] == f"Cost of neighbours: not measurable: {text}."
-    assert list(map(str, missing_points(workload_groups(failed)))) == [text]
+    assert list(map(str, missing_points(list(workload_groups(failed))))) == [text]
     one = [trial if trial.spec.uut == "raw" else other for trial, other in zip(results.trials, failed, strict=True)]
     assert str(missing_baselines(workload_groups(one))[0]).startswith(
         "shared-idle has no valid trial of container with http (2 of 2 excluded"

@@ -10,6 +10,7 @@ from netbench.report.flow_formats import (
     figure_mean,
     figure_spread,
     rate_beside_intended,
+    unit_of,
     unit_of_times,
 )
 from netbench.report.formats import UNKNOWN, capitalised, change_text, sentence, three_digits
@@ -56,16 +57,23 @@ def costs(model: ReportModel) -> Iterator[Table]:
             *_if_several(found, lambda cost: cost.group.workload.name, workload),
             Column("Load", lambda cost: _load(cost.group)),
             Column("Baseline", lambda cost: cost.base.scenario),
-            number("In the baseline", lambda cost: figure_interval(cost.figure, cost.base.figures[cost.figure.name])),
+            number("In the baseline", lambda cost: _side(cost, cost.base)),
             Column("Scenario", lambda cost: cost.group.scenario),
-            number("In the scenario", lambda cost: figure_interval(cost.figure, cost.group.figures[cost.figure.name])),
+            number("In the scenario", lambda cost: _side(cost, cost.group)),
             number("Change", lambda cost: change_text(cost.ratio)),
             css="results",
-            block=lambda cost: capitalised(cost.figure.title),
+            block=lambda cost: cost.figure.title if cost.figure.kind else capitalised(cost.figure.title),
             row_css=lambda cost: "changed" if cost.is_cost else "",
             name="flow-costs",
             caption=sentence("captions.flow_costs"),
         )
+
+
+def _side(cost: FlowCost, group: WorkloadGroup) -> str:
+    """The figure of one side of a cost, in the unit of both."""
+    name = cost.figure.name
+    unit = unit_of(cost.figure, (cost.base.figures[name], cost.group.figures[name]))
+    return figure_interval(cost.figure, group.figures[name], unit)
 
 
 @report_table("witness", is_exported=True)
