@@ -119,7 +119,7 @@ def test_results_are_what_was_stored(directory):
     facts = {"bridge": {"emulated": "no KVM"}}
     output = CampaignResults("lab", "one", 3, ("bridge",), results.trials, (warning,), MANIFEST, facts)
     streams = {
-        stream.name: (stream.source.partition("/")[0], stream.ingress.partition("/")[0])
+        stream.name: (stream.source.partition("/")[0], str(stream.ingress).partition("/")[0])
         for stream in topology().streams
     }
     lazy = {"added_up": results.added_up, "warm_ups": results.warm_ups}
