@@ -11,9 +11,9 @@ from itertools import accumulate
 class Latencies:
     """Times of one kind in ns, by steps of a logarithmic scale that are accurate to 0.05 % (capture/distribution.py).
 
-    `kind` is `response` (from the intended start), `service` (from the actual start), `rtt` (request to reply) or
-    `connect` (time to connect). `steps` has the middle of each step and the number of times in it, ascending.
-    `total_ns` is their sum; all else follows from these.
+    `kind` is `response` (from the intended start; a timeout counts at its deadline), `service` (from the actual start),
+    `rtt` (request to reply) or `connect` (time to connect). `steps` has the middle of each step and the number of times
+    in it, ascending. `total_ns` is their sum; all else follows from these.
     """
 
     kind: str

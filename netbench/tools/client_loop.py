@@ -282,6 +282,8 @@ class Loop:
     def _count_error(self, operation: Operation, kind: str) -> None:
         if operation.is_measured:
             self.figures.errors[kind] += 1
+            if kind == TIMEOUT:  # its response time is at least this long: without it the slowest would be left out
+                self.figures.response_ns.append(operation.deadline_ns - operation.intended_ns)
         self._finish(operation, time.monotonic_ns())
 
     def _finish(self, operation: Operation, now: int) -> None:

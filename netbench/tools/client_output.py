@@ -35,7 +35,11 @@ def figures_of(
     try:
         counts = {key: whole_number(output[key], key) for key in (*_COUNTS, *_BYTES)}
         errors = {text_of(kind, "the kind of an error"): whole_number(n, kind) for kind, n in output["errors"].items()}
-        latencies = tuple(latencies_of(output[key], kind, counts["completed"]) for key, kind in kinds.items())
+        # A timeout counts as a response at its deadline.
+        numbers = {"response": counts["completed"] + errors.get("timeout", 0)}
+        latencies = tuple(
+            latencies_of(output[key], kind, numbers.get(kind, counts["completed"])) for key, kind in kinds.items()
+        )
         late = latencies_of(output["late"], "late")
         python, server = text_of(output["python"], "python"), text_of(output["server"], "server")
         cpu_share = float(number_of(output["cpu_share"], "cpu_share"))

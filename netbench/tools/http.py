@@ -41,7 +41,8 @@ class Http(Tool):
         return unstartable_reason(demand.load) or super().unsupported_reason(demand)
 
     def wire_view(self, load: Load) -> WireView:
-        return WireView(exchanges=True, compared="service")
+        # The service time on a new connection contains its handshake, which is no part of an exchange.
+        return WireView(exchanges=True, compared="service" if self.options.keep_alive else "")
 
     def before_serving(self, ends: FlowEnds) -> None:
         write_nginx_files(ends, self.options.workers, self.options.body_size)

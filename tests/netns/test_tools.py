@@ -218,7 +218,9 @@ def test_errors_are_counted_by_kind(ends, fault, kind, keep_alive):
     assert (result.intended, result.started) == (100, 100)
     assert result.errors == ({kind: 10} if kind else {})
     assert result.completed == 100 - sum(result.errors.values())
-    assert times_of(result, "response").largest_ns < 1e9
+    # A timeout counts at its deadline.
+    assert (times_of(result, "response").largest_ns >= 1e9) == (kind == "timeout")
+    assert times_of(result, "response").count == (100 if kind == "timeout" else result.completed)
     assert taken_s < 2 + 1 + 1
 
 
@@ -230,7 +232,8 @@ def test_no_answer_is_a_timeout_at_the_deadline(ends):
     # Half of the requests start on connections that others free at their deadlines.
     assert (result.intended, result.started, result.completed) == (100, 100, 0)
     assert result.errors == {"timeout": 100}
-    assert [times.count for times in result.latencies] == [0, 0]
+    assert [times.count for times in result.latencies] == [100, 0]
+    assert times_of(result, "response").smallest_ns == times_of(result, "response").largest_ns == 2_000_000_000
     assert taken_s == pytest.approx(1 + 2, abs=0.6)
 
 
