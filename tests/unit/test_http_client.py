@@ -18,6 +18,7 @@ from netbench.tools.client_loop import kind_of
 from netbench.tools.connect import Connect, ConnectOptions
 from netbench.tools.http import Http, HttpOptions
 from netbench.tools.http_response import Response
+from netbench.tools.iperf3 import Iperf3, Iperf3Options
 from netbench.tools.sealed_output import sealed, unsealed
 from netbench.tools.sockperf import Sockperf, SockperfOptions
 from netbench.tools.tcp_client import ClientSettings
@@ -150,6 +151,12 @@ def test_output_without_its_checksum_is_refused(text):
         unsealed(text)
 
 
+def test_sockperf_needs_some_seconds():
+    tool, load = Sockperf(SockperfOptions()), Load.parse("max")
+    assert "4 s or more" in tool.unsupported_reason(Demand(load, duration_s=3.0))
+    assert not tool.unsupported_reason(Demand(load, duration_s=4.0))
+
+
 @pytest.mark.parametrize(
     ("tool", "load", "reason"),
     [
@@ -160,10 +167,12 @@ def test_output_without_its_checksum_is_refused(text):
         (Connect(ConnectOptions()), "200k/s", "at most 100000/s"),
         (Sockperf(SockperfOptions()), "0.5/s", "whole messages"),
         (Sockperf(SockperfOptions()), "1000/s", ""),
+        (Iperf3(Iperf3Options(parallel=128)), "50bit/s", "less than 1 bit/s for each of 128 flows"),
+        (Iperf3(Iperf3Options(parallel=128)), "1kbit/s", ""),
     ],
 )
 def test_loads_that_a_tool_cannot_run_at(tool, load, reason):
-    found = tool.unsupported_reason(Load.parse(load))
+    found = tool.unsupported_reason(Demand(Load.parse(load), duration_s=10.0))
     assert reason in found
     assert bool(found) == bool(reason)
 
