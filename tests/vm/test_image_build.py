@@ -177,7 +177,10 @@ ABILITIES = {
     'python3 -I -S -c \'import socket as s; x = s.socket(s.AF_PACKET, s.SOCK_RAW); x.bind(("v1", 0)); '
     'x.send(bytes(12) + b"\\x08\\x06" + bytes(46))\'; wait; grep captured /tmp/log': "1 packet captured",
     "for number in 1 2 3; do stress-ng --version | cut -d, -f1 & done; wait": "stress-ng\nstress-ng\nstress-ng",
-    "stress-ng --quiet --cpu 1 --timeout 1 && ls /usr/lib/netbench": "agent.py\nstress-ng.cpio.gz",
+    "stress-ng --quiet --cpu 1 --timeout 1 && ls /usr/lib/netbench/*stress*": "/usr/lib/netbench/stress-ng.cpio.gz",
+    # Some of them need the same libraries; nginx is in another directory than the others.
+    "(for number in 1 2; do iperf3 --version & nginx -v & sockperf --version & done; wait) 2>&1 | "
+    "grep -oE '^(iperf 3|nginx version|sockperf, version)' | sort | uniq": "iperf 3\nnginx version\nsockperf, version",
     "ethtool -i v0 | head -n 1": "driver: veth",
     "stat -c %a /tmp; hostname; cat /sys/fs/cgroup/cgroup.controllers | grep -o cpuset": "1777\nnetbench-guest\ncpuset",
 }
