@@ -49,6 +49,7 @@ class FlowEnds:
     server: Host
     address: str
     directory: str
+    interface: str = ""  # of the client's host, towards the server
 
     @property
     def port(self) -> int:
@@ -136,6 +137,9 @@ class Tool(ABC):
 
     def start_server(self, ends: FlowEnds) -> "RunningServer":
         """Start the server and return once the client's host can connect to it; ToolError when it does not serve."""
+        if ends.interface:
+            # Otherwise requests may go to the MAC address of the UUT before, for up to a minute (arp(7)).
+            ends.client.run(["ip", "neigh", "flush", "to", ends.address, "dev", ends.interface])
         self.before_serving(ends)
         running = RunningServer.started(ends, self.server_command(ends))
         try:

@@ -96,6 +96,17 @@ def test_a_container_serves_beside_a_neighbour_that_serves_too(results):
     assert completed["second"] >= 40, "it serves for longer than the victim"
 
 
+def test_the_next_uut_at_an_address_answers_at_once(results):
+    """Its MAC address is another one than that of the UUT before, which the client's host still has in its table."""
+    more = settings(reboot="trial", repetitions=2, topology__uuts__container__root="host")
+    done = run(results, {"kind": "http"}, "50/s", *more, "--uut", "container", topology="netns-vmm", uut="raw")
+    assert done.returncode == 0, done.stderr + done.stdout
+    trials = ResultDirectory(results).results().trials
+    assert [trial.victim.flows[0].completed for trial in trials] == [40] * 4
+    reasons = [reason for trial in trials for attempt in trial.thrown_away for reason in attempt]
+    assert [reason for reason in reasons if "not ready" in reason.detail] == []
+
+
 REFUSED = {
     "a UUT without an address": (("--uut", "bridge"), {"kind": "http"}, "100/s", "no UUT can serve"),
     "a load of frames": (("--uut", "route"), {"kind": "http"}, "100fps", "is no load of this tool"),
