@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from netbench.capture.tcp_connections import follow_connections
 from netbench.capture.tcp_follower import NewBytes
 from netbench.capture.tcp_sequence import group_starts
-from netbench.model.flow_witness import UNKNOWN_NS, ConnectionEnd, Direction, FlowEndpoints, WireTraffic
+from netbench.model.flow_witness import UNKNOWN_NS, ConnectionEnd, FlowDirection, FlowEndpoints, WireTraffic
 
 
 class Exchanges(NamedTuple):
@@ -126,7 +126,7 @@ def _merged(turns: _Turn) -> _Turn:
 
 
 def _by_turns(turns: _Turn, traffic: WireTraffic) -> Exchanges:
-    requests = np.flatnonzero(turns.direction == Direction.TO_SERVER)
+    requests = np.flatnonzero(turns.direction == FlowDirection.TO_SERVER)
     following = np.minimum(requests + 1, max(len(turns.connection) - 1, 0))
     has_response = (following > requests) & (turns.connection[following] == turns.connection[requests])
     is_whole = _are_whole(turns, _are_opened(traffic))
@@ -186,7 +186,7 @@ def _by_size(pieces: _Turn, traffic: WireTraffic, request_bytes: int, response_b
     ends = dict(zip(bounds, [*list(bounds.values())[1:], len(keys)], strict=True))
     for index in sorted({key >> 1 for key in bounds if are_opened[key >> 1]}):
         sides = []
-        for direction, size in ((Direction.TO_SERVER, request_bytes), (Direction.TO_CLIENT, response_bytes)):
+        for direction, size in ((FlowDirection.TO_SERVER, request_bytes), (FlowDirection.TO_CLIENT, response_bytes)):
             key = index * 2 + direction
             part = slice(bounds.get(key, 0), ends.get(key, 0))
             sides.append(_Messages.of(pieces.start[part], pieces.stop[part], pieces.first_ns[part], size))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netbench.capture.ip_packets import IpPackets
 from netbench.capture.tcp_sequence import group_starts
-from netbench.model.flow_witness import Direction
+from netbench.model.flow_witness import FlowDirection
 
 _MOST_PENDING = 1 << 16
 
@@ -31,8 +31,8 @@ class FragmentCounts:
 
     def __init__(self) -> None:
         self._batch: list[_Fragments] = []
-        self._pending: dict[int, tuple[Direction, int]] = {}  # key -> direction, missing bytes
-        self._incomplete: Counter[Direction] = Counter()
+        self._pending: dict[int, tuple[FlowDirection, int]] = {}  # key -> direction, missing bytes
+        self._incomplete: Counter[FlowDirection] = Counter()
         self.without_first = 0
 
     def add_first(self, packets: IpPackets, lengths: NDArray[np.int64], directions: NDArray[np.int8]) -> None:
@@ -46,9 +46,9 @@ class FragmentCounts:
         count = packets.rows.size
         self._add(packets, np.full(count, -1, np.int64), np.zeros(count, np.int64))
 
-    def settle(self) -> Counter[Direction]:
+    def settle(self) -> Counter[FlowDirection]:
         """Return how many later fragments of known datagrams were added in each direction since the last call."""
-        later: Counter[Direction] = Counter()
+        later: Counter[FlowDirection] = Counter()
         if not self._batch:
             return later
         columns = _Fragments(*(np.concatenate(column) for column in zip(*self._batch, strict=True)))
@@ -62,7 +62,7 @@ class FragmentCounts:
         for key, direction, length, count, seen in zip(*(row.tolist() for row in rows), strict=True):
             if direction >= 0:
                 self._forget(key)
-                self._pending[key] = Direction(direction), length
+                self._pending[key] = FlowDirection(direction), length
             if key not in self._pending:
                 self.without_first += count
                 continue
@@ -74,7 +74,7 @@ class FragmentCounts:
             self._forget(next(iter(self._pending)))
         return later
 
-    def finish(self) -> Counter[Direction]:
+    def finish(self) -> Counter[FlowDirection]:
         """Return how many datagrams lack fragments, at the end of the capture."""
         for key in list(self._pending):
             self._forget(key)
@@ -87,5 +87,5 @@ class FragmentCounts:
 
     def _add(self, packets: IpPackets, directions: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         places = packets.rows.of(np.arange(len(packets.rows.batch.frames)))
-        key = packets.fragment_id * 2 + packets.by_address[Direction.TO_SERVER]
+        key = packets.fragment_id * 2 + packets.by_address[FlowDirection.TO_SERVER]
         self._batch.append(_Fragments(places, key, directions, lengths, packets.payload_bytes))

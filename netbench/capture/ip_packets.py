@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from netbench.capture.frames import IPV4, LEAST_IP_BYTES, LINKS, U8, U16, U32, VLAN_TAGS, FrameBatch, LinkHeader, Rows
 from netbench.capture.frames import link_name as name_of_link
-from netbench.model.flow_witness import Direction, FlowEndpoints
+from netbench.model.flow_witness import FlowDirection, FlowEndpoints
 
 # Of each frame are kept: Ethernet 14, two tags 8, IPv6 40 and two extensions 16, TCP 60 bytes.
 KEPT_BYTES = 160
@@ -68,11 +68,11 @@ class IpPackets(NamedTuple):
         """Return each packet's direction by addresses and ports, -1 for other flows; the ports must be captured."""
         source, destination = (self.rows.field(U16, self.payload_at + at) for at in (0, 2))
         ports = sorted(endpoints.ports)
-        to_server = self.by_address[Direction.TO_SERVER] & (np.isin(destination, ports) if ports else True)
-        to_client = self.by_address[Direction.TO_CLIENT] & (np.isin(source, ports) if ports else True)
+        to_server = self.by_address[FlowDirection.TO_SERVER] & (np.isin(destination, ports) if ports else True)
+        to_client = self.by_address[FlowDirection.TO_CLIENT] & (np.isin(source, ports) if ports else True)
         directions = np.full(self.rows.size, -1, np.int8)
-        directions[to_client] = Direction.TO_CLIENT
-        directions[to_server] = Direction.TO_SERVER
+        directions[to_client] = FlowDirection.TO_CLIENT
+        directions[to_server] = FlowDirection.TO_SERVER
         return directions
 
 

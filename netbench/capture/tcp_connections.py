@@ -7,7 +7,7 @@ from netbench.capture.ip_packets import KEPT_BYTES
 from netbench.capture.reading import open_file, read_stream
 from netbench.capture.tcp_follower import ConnectionFollower, NewBytes
 from netbench.errors import UsageError
-from netbench.model.flow_witness import CaptureQuality, Direction, FlowEndpoints, WireTraffic
+from netbench.model.flow_witness import CaptureQuality, FlowDirection, FlowEndpoints, WireTraffic
 
 
 def read_connections(path: Path, *, client: str, server: str, ports: Collection[int]) -> WireTraffic:
@@ -34,8 +34,8 @@ def follow_connections(
     table.finish()
     unread = dict(follower.unread)
     return WireTraffic(
-        to_server=follower.totals(Direction.TO_SERVER),
-        to_client=follower.totals(Direction.TO_CLIENT),
+        to_server=follower.totals(FlowDirection.TO_SERVER),
+        to_client=follower.totals(FlowDirection.TO_CLIENT),
         connections=table.result,
         opened=table.opened,
         without_handshake=table.without_handshake,

@@ -16,14 +16,14 @@ from netbench.capture.tcp_segments import ACK, FIN, RST, SYN, SegmentReader, Tcp
 from netbench.capture.tcp_sequence import ByteStream, NumberReference, group_starts, unwrapped
 from netbench.capture.tcp_table import ConnectionTable
 from netbench.model.flow_witness import (
-    Direction,
+    FlowDirection,
     FlowEndpoints,
     TcpTotals,
 )
 
 _ETHERNET_MSS = 1460  # of IPv4 without options: for connections without a captured SYN
 _ETHERNET_MSS_6 = 1440
-_TO_SERVER, _TO_CLIENT = Direction.TO_SERVER, Direction.TO_CLIENT
+_TO_SERVER, _TO_CLIENT = FlowDirection.TO_SERVER, FlowDirection.TO_CLIENT
 
 
 class NewBytes(NamedTuple):
@@ -95,7 +95,7 @@ class ConnectionFollower:
         self._add_acknowledgements(segments, numbers)
         self._settle(indices)
 
-    def totals(self, direction: Direction) -> TcpTotals:
+    def totals(self, direction: FlowDirection) -> TcpTotals:
         """Return the totals of all connections in a direction."""
         first, last = self._first_ns[direction], self._last_ns[direction]
         counts = self._counts[direction] + self.table.copies[direction]
@@ -104,7 +104,7 @@ class ConnectionFollower:
     def _add_payload(self, segments: TcpSegments, numbers: NDArray[np.int64]) -> None:
         """Add the payloads, and count frames and segments."""
         mss = self._mss_of(segments, numbers)
-        for direction in Direction:
+        for direction in FlowDirection:
             self._count(segments, segments.direction == direction, mss, direction)
         places = np.flatnonzero(segments.payload)
         if not places.size:
@@ -152,7 +152,7 @@ class ConnectionFollower:
         return of_each
 
     def _count(
-        self, segments: TcpSegments, these: NDArray[np.bool_], mss: NDArray[np.int64], direction: Direction
+        self, segments: TcpSegments, these: NDArray[np.bool_], mss: NDArray[np.int64], direction: FlowDirection
     ) -> None:
         payload = segments.payload[these]
         counts = self._counts[direction]
@@ -175,7 +175,7 @@ class ConnectionFollower:
         for name, counted in (("retransmitted", copied), ("late", late)):
             if not counted.any():
                 continue
-            for direction in Direction:
+            for direction in FlowDirection:
                 these = directions == direction
                 self._counts[direction][f"{name}_bytes"] += int(counted[these].sum())
                 self._counts[direction][f"{name}_segments"] += int((-(-counted[these] // mss[these])).sum())
@@ -233,12 +233,12 @@ class ConnectionFollower:
             stream.last_ack = end
         is_same[starts] = carried
         directions = segments.direction[order]
-        for direction in Direction:
+        for direction in FlowDirection:
             self._counts[direction]["duplicate_acks"] += int(np.count_nonzero(is_same & (directions == direction)))
 
     def _settle(self, indices: list[int]) -> None:
         for index in indices:
-            for direction in Direction:
+            for direction in FlowDirection:
                 stream = self.table.live[index].streams[direction]
                 self._counts[direction]["uncaptured_bytes"] += stream.settle()
         self.table.retire_ended()

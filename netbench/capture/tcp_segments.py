@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from netbench.capture.frames import U16, U32, FrameBatch
 from netbench.capture.ip_packets import TCP, IpPackets, PacketFinder
-from netbench.model.flow_witness import Direction, FlowEndpoints
+from netbench.model.flow_witness import FlowDirection, FlowEndpoints
 
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 LEAST_TCP_BYTES = 20
@@ -76,7 +76,7 @@ class SegmentReader:
         if not rows.size:
             return
         ports = rows.field(U16, at).astype(np.int64), rows.field(U16, at + 2).astype(np.int64)
-        client, server = np.where(directions == Direction.TO_SERVER, ports, ports[::-1])
+        client, server = np.where(directions == FlowDirection.TO_SERVER, ports, ports[::-1])
         kind = rows.field(U16, at + 12).astype(np.int64)
         header = (kind >> 12) * 4
         places = rows.of(np.arange(len(rows.batch.frames)))

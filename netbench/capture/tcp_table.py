@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from netbench.capture.tcp_segments import ACK, FIN, RST, SYN, TcpSegments
 from netbench.capture.tcp_sequence import ByteStream, group_starts
-from netbench.model.flow_witness import UNKNOWN_NS, ConnectionEnd, Connections, Direction
+from netbench.model.flow_witness import UNKNOWN_NS, ConnectionEnd, Connections, FlowDirection
 
 _MOST_ENDED = 4096  # connections kept for late segments
-_TO_SERVER, _TO_CLIENT = Direction.TO_SERVER, Direction.TO_CLIENT
+_TO_SERVER, _TO_CLIENT = FlowDirection.TO_SERVER, FlowDirection.TO_CLIENT
 
 
 @dataclass(slots=True)
-class Connection:
+class TcpConnection:
     """A connection and its two streams, by direction; `mss` is the smaller one of the SYNs captured so far."""
 
     index: int
@@ -41,12 +41,12 @@ class ConnectionTable:
 
     def __init__(self) -> None:
         self.result = Connections()
-        self.live: dict[int, Connection] = {}
+        self.live: dict[int, TcpConnection] = {}
         self.opened = self.without_handshake = 0
         self.copies: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
-        self._by_flow: dict[int, Connection] = {}
+        self._by_flow: dict[int, TcpConnection] = {}
         self._awaiting_ack: dict[int, int] = {}  # index of a connection -> place of its SYN/ACK in this batch, or -1
-        self._ended: deque[Connection] = deque()
+        self._ended: deque[TcpConnection] = deque()
 
     def retire_ended(self) -> None:
         """Forget the connections that ended long ago."""
@@ -81,8 +81,8 @@ class ConnectionTable:
         numbers[order] = np.repeat(indices, np.diff(starts, append=len(flows)))
         return numbers
 
-    def _open(self, flow: int, isn: int | None, began_ns: int) -> Connection:
-        connection = Connection(len(self.result), flow, isn)
+    def _open(self, flow: int, isn: int | None, began_ns: int) -> TcpConnection:
+        connection = TcpConnection(len(self.result), flow, isn)
         self._by_flow[flow] = self.live[connection.index] = connection
         self.without_handshake += isn is None
         table = self.result
@@ -127,7 +127,7 @@ class ConnectionTable:
             self._find_acks(segments, numbers)
 
     def _add_syn(
-        self, connection: Connection, direction: int, has_ack: bool, time_ns: int, sequence: int, mss: int
+        self, connection: TcpConnection, direction: int, has_ack: bool, time_ns: int, sequence: int, mss: int
     ) -> None:
         if has_ack != (direction == _TO_CLIENT):
             return
@@ -143,7 +143,7 @@ class ConnectionTable:
         if connection.streams[direction].reference is None:
             connection.streams[direction].begin(sequence, top=1)
 
-    def _add_reset(self, connection: Connection, direction: int) -> None:
+    def _add_reset(self, connection: TcpConnection, direction: int) -> None:
         if connection.end is not ConnectionEnd.OPEN:
             return
         if direction == _TO_SERVER:
@@ -154,7 +154,7 @@ class ConnectionTable:
             end = ConnectionEnd.RESET_BY_SERVER
         self._end(connection, end)
 
-    def _end(self, connection: Connection, end: ConnectionEnd) -> None:
+    def _end(self, connection: TcpConnection, end: ConnectionEnd) -> None:
         connection.end = end
         self._ended.append(connection)
 
@@ -175,7 +175,7 @@ class ConnectionTable:
                 break
         self._awaiting_ack = dict.fromkeys(self._awaiting_ack, -1)
 
-    def _retire(self, connection: Connection) -> None:
+    def _retire(self, connection: TcpConnection) -> None:
         """Write the connection to the table and forget it."""
         if self.live.pop(connection.index, None) is None:
             return

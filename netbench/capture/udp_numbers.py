@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.tcp_sequence import group_starts
-from netbench.model.flow_witness import UNKNOWN_NS, Direction
+from netbench.model.flow_witness import UNKNOWN_NS, FlowDirection
 
 
 class NumberedDatagrams(NamedTuple):
@@ -27,7 +27,7 @@ class NumberedDatagrams(NamedTuple):
         order = np.argsort(columns[3], kind="stable")  # a batch has them by layout of headers
         return cls(*(column[order] for column in columns))
 
-    def of(self, direction: Direction) -> "NumberedDatagrams":
+    def of(self, direction: FlowDirection) -> "NumberedDatagrams":
         """Return those of one direction."""
         these = self.direction == direction
         return NumberedDatagrams(*(column[these] for column in self))
@@ -63,10 +63,10 @@ def find_exchanges(
     for column in (session, direction, number):
         is_first[1:] |= np.diff(column[order]) != 0
     order = order[is_first]
-    requests = np.flatnonzero(direction[order] == Direction.TO_SERVER)
+    requests = np.flatnonzero(direction[order] == FlowDirection.TO_SERVER)
     following = np.minimum(requests + 1, max(len(order) - 1, 0))
     asked, answered = order[requests], order[following]
-    has_response = (direction[answered] == Direction.TO_CLIENT) & (session[asked] == session[answered])
+    has_response = (direction[answered] == FlowDirection.TO_CLIENT) & (session[asked] == session[answered])
     has_response &= number[asked] == number[answered]
     response_ns = np.where(has_response, times_ns[answered] - zero_ns, UNKNOWN_NS)
     return session[asked], number[asked], times_ns[asked] - zero_ns, response_ns

@@ -15,7 +15,7 @@ from netbench.capture.reading import open_file, read_stream
 from netbench.capture.tcp_connections import check_interfaces
 from netbench.capture.udp_numbers import NumberedDatagrams, find_exchanges, order_counts
 from netbench.model.datagram_witness import DatagramTotals, PayloadKey, UdpSessions, WireDatagrams
-from netbench.model.flow_witness import CaptureQuality, Direction, FlowEndpoints
+from netbench.model.flow_witness import CaptureQuality, FlowDirection, FlowEndpoints
 
 _UDP_BYTES = 8
 _KEPT_BYTES = TUNNEL_HEADERS_BYTES  # with the number in the payload
@@ -122,10 +122,12 @@ class _SessionFollower:
             exchanges = DatagramExchanges(*found)
         other = self._frames - self._flow_frames - sum(unread.values())
         quality = CaptureQuality(self._zero_ns, self._frames, other, unread, leftover_bytes, damage)
-        to_server, to_client = (self._direction(direction, numbered, incomplete[direction]) for direction in Direction)
+        to_server, to_client = (
+            self._direction(direction, numbered, incomplete[direction]) for direction in FlowDirection
+        )
         return DatagramCapture(WireDatagrams(to_server, to_client, self._table, quality), exchanges)
 
-    def _direction(self, direction: Direction, numbered: NumberedDatagrams, incomplete: int) -> DatagramTotals:
+    def _direction(self, direction: FlowDirection, numbered: NumberedDatagrams, incomplete: int) -> DatagramTotals:
         totals = self._totals[direction]
         counts: dict[str, int] = {}
         if self._key is not None:
@@ -176,7 +178,7 @@ class _SessionFollower:
     def _session_indices(
         self, source: NDArray[Any], destination: NDArray[Any], directions: NDArray[np.int8]
     ) -> NDArray[np.int64]:
-        is_to_server = directions == Direction.TO_SERVER
+        is_to_server = directions == FlowDirection.TO_SERVER
         client, server = np.where(is_to_server, (source, destination), (destination, source)).astype(np.int64)
         flows, first, places = np.unique(client | server << 16, return_index=True, return_inverse=True)
         for flow in flows[np.argsort(first)].tolist():
@@ -201,7 +203,7 @@ class _SessionFollower:
         payload: NDArray[np.int64],
         times_ns: NDArray[np.int64],
     ) -> None:
-        for direction in Direction:
+        for direction in FlowDirection:
             these = directions == direction
             if not these.any():
                 continue
@@ -231,7 +233,7 @@ class _SessionFollower:
         captured = rows.at_least(at + end)
         every = np.arange(len(rows.batch.frames))
         has_number = (payload >= end) & np.isin(rows.of(every), captured.of(every))
-        for direction in Direction:
+        for direction in FlowDirection:
             missing = ~has_number & (directions == direction)
             self._totals[direction].unnumbered += int(datagrams[missing].sum())
         if not has_number.any():

@@ -40,7 +40,7 @@ _HEADER, _CHECKSUM = {"topology", "pid", "netns"}, "crc32"
 _RENAMED = {
     "AddPeerAddress": "AddAddress",
     "OwnDomain": "AddLibvirtDomain",
-    "told": "options_json",  # codespell:ignore told
+    "told": "options_json",  # codespell:ignore told - the field's name in journals of earlier versions
 }
 # Number of entries about undone changes from which the file is rewritten.
 _MANY = 200

@@ -3,7 +3,7 @@
 from array import array
 from dataclasses import dataclass, field
 
-from netbench.model.flow_witness import CaptureQuality, Direction
+from netbench.model.flow_witness import CaptureQuality, FlowDirection
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,6 @@ class WireDatagrams:
     sessions: UdpSessions
     quality: CaptureQuality
 
-    def totals(self, direction: Direction) -> DatagramTotals:
+    def totals(self, direction: FlowDirection) -> DatagramTotals:
         """Return the totals of a direction."""
-        return self.to_server if direction is Direction.TO_SERVER else self.to_client
+        return self.to_server if direction is FlowDirection.TO_SERVER else self.to_client

@@ -43,7 +43,7 @@ class FlowEndpoints:
         return cls(client, server, frozenset(ports))
 
 
-class Direction(IntEnum):
+class FlowDirection(IntEnum):
     """The direction of a segment or datagram."""
 
     TO_SERVER = 0
@@ -168,9 +168,9 @@ class WireTraffic:
     without_handshake: int
     quality: CaptureQuality
 
-    def totals(self, direction: Direction) -> TcpTotals:
+    def totals(self, direction: FlowDirection) -> TcpTotals:
         """Return the totals of a direction."""
-        return self.to_server if direction is Direction.TO_SERVER else self.to_client
+        return self.to_server if direction is FlowDirection.TO_SERVER else self.to_client
 
 
 @dataclass(frozen=True)
@@ -186,9 +186,9 @@ class LinkDifference:
     stream_bytes: int
 
 
-def link_differences(near_client: WireTraffic, near_server: WireTraffic) -> dict[Direction, LinkDifference]:
+def link_differences(near_client: WireTraffic, near_server: WireTraffic) -> dict[FlowDirection, LinkDifference]:
     """Return by direction the losses between two links of the same traffic, without comparing times."""
-    links = {Direction.TO_SERVER: (near_client, near_server), Direction.TO_CLIENT: (near_server, near_client)}
+    links = {FlowDirection.TO_SERVER: (near_client, near_server), FlowDirection.TO_CLIENT: (near_server, near_client)}
     differences = {}
     for direction, (first, second) in links.items():
         sent, arrived = first.totals(direction), second.totals(direction)

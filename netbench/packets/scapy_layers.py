@@ -84,9 +84,9 @@ def scapy_classes() -> Mapping[str, Any]:
     """Return scapy's classes of all layers by name. The first call takes a moment: make it before a trial starts."""
     logging.getLogger("scapy").setLevel(logging.ERROR)
     from scapy.contrib import geneve, gtp, mpls  # noqa: PLC0415 - only the controller has scapy
-    from scapy.layers import inet, inet6, l2, vxlan  # noqa: PLC0415 - the same
-    from scapy.packet import Packet as ScapyPacket  # noqa: PLC0415 - the same
-    from scapy.packet import Raw  # noqa: PLC0415 - the same
+    from scapy.layers import inet, inet6, l2, vxlan  # noqa: PLC0415 - scapy is slow to import
+    from scapy.packet import Packet as ScapyPacket  # noqa: PLC0415 - scapy is slow to import
+    from scapy.packet import Raw  # noqa: PLC0415 - scapy is slow to import
 
     found: dict[str, Any] = {"Raw": Raw}
     for module in (l2, inet, inet6, vxlan, mpls, geneve, gtp):

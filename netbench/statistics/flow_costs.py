@@ -127,7 +127,7 @@ def missing_baselines(groups: Iterable[WorkloadGroup]) -> list[UnmeasuredScenari
 
 
 @dataclass(frozen=True, slots=True)
-class NeighbourLoad:
+class NeighbourLoadPoint:
     """The load of all neighbours of a cell, in `unit`."""
 
     value: float
@@ -143,7 +143,7 @@ _UNITS: Mapping[LoadKind, tuple[str, float]] = {
 OF_MAXIMUM = "% of what it forwards"
 
 
-def neighbour_load(group: WorkloadGroup) -> NeighbourLoad | None:
+def neighbour_load(group: WorkloadGroup) -> NeighbourLoadPoint | None:
     """Return the load of the neighbours of a cell: 0 without a unit if they are idle or absent.
 
     None if neighbours differ, compute, or have a load without a number (`max`).
@@ -153,12 +153,12 @@ def neighbour_load(group: WorkloadGroup) -> NeighbourLoad | None:
         return None
     match next(iter(activities), Off()):
         case Off() | Idle():
-            return NeighbourLoad(0.0, "")
+            return NeighbourLoadPoint(0.0, "")
         case Network(load=None, share=float() | int() as share):
-            return NeighbourLoad(share, OF_MAXIMUM)
+            return NeighbourLoadPoint(share, OF_MAXIMUM)
         case Network(load=Load() as load) | Serve(load=load) if load.kind in _UNITS:
             unit, factor = _UNITS[load.kind]
-            return NeighbourLoad(load.value / factor, unit)
+            return NeighbourLoadPoint(load.value / factor, unit)
     return None
 
 

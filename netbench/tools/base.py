@@ -167,7 +167,7 @@ class RunningServer:
 
     @classmethod
     def started(cls, ends: FlowEnds, command: Sequence[str]) -> "RunningServer":
-        """Start a server; what it prints is read as it comes, so that it never waits for that."""
+        """Start a server. Its output is read continuously, so that a full pipe never blocks it."""
         process = ends.server.spawn(command)
         return cls(ends, process, tuple(Tail(pipe) for pipe in (process.stdout, process.stderr) if pipe))
 

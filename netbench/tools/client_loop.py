@@ -56,10 +56,10 @@ class Operation:
         self.is_measured = is_measured
         self.started_ns = 0
         self.has_ended = False
-        self.session: Session | None = None  # None also while it waits for one
+        self.session: ClientConnection | None = None  # None also while it waits for one
 
 
-class Session(ABC):
+class ClientConnection(ABC):
     """A connection of the client, and the operation on it. Subclasses send and receive."""
 
     __slots__ = ("descriptor", "is_connected", "mask", "operation", "socket")
@@ -105,14 +105,14 @@ class Session(ABC):
 class Loop:
     """Runs operations on sessions. A session calls `complete` or `fail` when its operation has ended."""
 
-    def __init__(self, settings: LoopSettings, new_session: Callable[[], Session]) -> None:
+    def __init__(self, settings: LoopSettings, new_session: Callable[[], ClientConnection]) -> None:
         self.figures = Figures()
         self._settings = settings
         self._new_session = new_session
         self._most_sessions = settings.connections if settings.rate else settings.clients
         self._epoll = select.epoll()
-        self._sessions: dict[int, Session] = {}
-        self._idle: list[Session] = []
+        self._sessions: dict[int, ClientConnection] = {}
+        self._idle: list[ClientConnection] = []
         self._waiting: deque[Operation] = deque()  # for a connection
         self._pending: deque[Operation] = deque()  # by deadline, as they start in order
         self._thinking: list[tuple[int, int]] = []  # a heap: next start in ns, and number of the client
@@ -148,7 +148,7 @@ class Loop:
         return self.figures
 
     def complete(
-        self, session: Session, *, keep: bool, arrived_ns: int | None = None, after_ns: int | None = None
+        self, session: ClientConnection, *, keep: bool, arrived_ns: int | None = None, after_ns: int | None = None
     ) -> None:
         """End a session's operation, which has succeeded. With `keep` the connection is used again.
 
@@ -171,32 +171,32 @@ class Loop:
         self._finish(operation, now)
         self._release(session, keep=keep)
 
-    def fail(self, session: Session, kind: str, *, keep: bool = False) -> None:
+    def fail(self, session: ClientConnection, kind: str, *, keep: bool = False) -> None:
         """End a session's operation, which has failed."""
         operation = session.operation
         assert operation is not None
         self._count_error(operation, kind)
         self._release(session, keep=keep)
 
-    def forget_idle(self, session: Session) -> None:
+    def forget_idle(self, session: ClientConnection) -> None:
         """Close a session whose connection the server has closed between operations."""
         with suppress(ValueError):
             self._idle.remove(session)
         self._drop(session)
 
-    def count_sent(self, session: Session, size: int) -> None:
+    def count_sent(self, session: ClientConnection, size: int) -> None:
         """Count bytes of payload that were sent for a session's operation."""
         self.figures.run_to_server += size
         if session.operation is not None and session.operation.is_measured:
             self.figures.to_server += size
 
-    def count_received(self, session: Session, size: int) -> None:
+    def count_received(self, session: ClientConnection, size: int) -> None:
         """Count bytes of payload that arrived on a session."""
         self.figures.run_to_client += size
         if session.operation is not None and session.operation.is_measured:
             self.figures.to_client += size
 
-    def await_events(self, session: Session, mask: int) -> None:
+    def await_events(self, session: ClientConnection, mask: int) -> None:
         """Let epoll report these events of a session from now on."""
         if session.mask != mask:
             session.mask = mask
@@ -296,14 +296,14 @@ class Loop:
         if (next_ns := now + round(think_ns)) < self._end_ns:
             heappush(self._thinking, (next_ns, operation.client))
 
-    def _release(self, session: Session, *, keep: bool) -> None:
+    def _release(self, session: ClientConnection, *, keep: bool) -> None:
         session.operation = None
         if keep:
             self._idle.append(session)
         else:
             self._drop(session)
 
-    def _drop(self, session: Session) -> None:
+    def _drop(self, session: ClientConnection) -> None:
         del self._sessions[session.descriptor]
         session.close()
 

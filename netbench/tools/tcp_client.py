@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from netbench.capture.distribution import Distribution
 from netbench.tools.client_load import Figures, LoopSettings
-from netbench.tools.client_loop import SO_TIMESTAMPNS, Loop, Session, kind_of
+from netbench.tools.client_loop import SO_TIMESTAMPNS, ClientConnection, Loop, kind_of
 from netbench.tools.http_response import Response
 from netbench.tools.sealed_output import sealed
 
@@ -60,7 +60,7 @@ class _Exchange:
     server: str = ""
 
 
-class _Connecting(Session):
+class _Connecting(ClientConnection):
     """Connects, and closes the connection at once."""
 
     __slots__ = ()
@@ -72,7 +72,7 @@ class _Connecting(Session):
         return
 
 
-class _Requesting(Session):
+class _Requesting(ClientConnection):
     """Sends requests, and receives their responses."""
 
     __slots__ = ("_exchange", "_response", "_unsent")
@@ -158,7 +158,7 @@ def handshake_ns(connected: socket.socket) -> int | None:
     return 1000 * rtt_us if rtt_us and not repeated else None
 
 
-def session_maker(settings: ClientSettings, exchange: _Exchange) -> Callable[[], Session]:
+def session_maker(settings: ClientSettings, exchange: _Exchange) -> Callable[[], ClientConnection]:
     """Return the function that makes the client's connections."""
     if settings.path:
         return lambda: _Requesting(settings.loop, exchange)

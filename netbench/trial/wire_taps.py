@@ -133,15 +133,15 @@ class WireTap:
 
 
 def _read_tcp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
-    who = {"client": tap.client_address, "server": tap.ends.address, "ports": [tap.ends.port]}
+    client, server, ports = tap.client_address, tap.ends.address, [tap.ends.port]
     exchanges: Latencies | None = None
     if view.exchanges:
-        found = read_exchanges(tap.target, message_bytes=view.message_bytes, **who)  # type: ignore[arg-type]
+        found = read_exchanges(tap.target, client=client, server=server, ports=ports, message_bytes=view.message_bytes)
         began_ns, lasted_ns = found.exchanges.request_first_ns, found.exchanges.response_times_ns()
         is_measured = _measured(began_ns, warm_up_ns)[found.exchanges.is_complete]
         traffic, exchanges = found.traffic, latencies("exchange", lasted_ns[is_measured])
     else:
-        traffic = read_connections(tap.target, **who)  # type: ignore[arg-type]
+        traffic = read_connections(tap.target, client=client, server=server, ports=ports)
     connections, skipped = traffic.connections, view.control_connections
     handshakes = _handshakes(connections, skipped, warm_up_ns)
     return WireFigures(

@@ -64,7 +64,7 @@ def test_bandwidth_agrees_with_the_wire(results, direction):
 
 
 def test_datagrams_lost_in_the_sockets_of_a_tool_are_attributed_to_it(results):
-    """The server is stopped now and then: its socket overflows while all datagrams arrive at the guest."""
+    """The socket of the server may overflow, while all datagrams arrive at the guest."""
     done = run(results, {"kind": "iperf3", "protocol": "udp", "message_size": 1400}, "max")
     flow, trial = only_flow(results)
     client, guest = flow.wire

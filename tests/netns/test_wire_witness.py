@@ -26,8 +26,8 @@ from netbench.model.datagram_witness import IPERF3_KEY, SOCKPERF_KEY
 from netbench.model.flow_witness import (
     UNKNOWN_NS,
     ConnectionEnd,
-    Direction,
     DisagreementKind,
+    FlowDirection,
     FlowFigures,
     disagreement,
     link_differences,
@@ -204,8 +204,7 @@ def flows(tmp_path: Path) -> Iterator[Path2]:
 
 def program(name: str) -> str:
     found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"needs {name}: apt-get install {name}")
+    assert found, f"`make test` installs {name}"
     return found
 
 
@@ -292,7 +291,7 @@ def test_bulk_as_the_kernel_counts_it(flows: Path2, loss: int, offloads: str) ->
     assert (to_server.uncaptured_bytes, near_server.to_server.uncaptured_bytes) == (0, 0)
     # The last ACK may leave after the counters are read.
     assert 0 <= to_server.segments - kernel["segs_out"] <= 2
-    between = link_differences(near_client, near_server)[Direction.TO_SERVER]
+    between = link_differences(near_client, near_server)[FlowDirection.TO_SERVER]
     assert between.stream_bytes == 0
     assert (between.payload_bytes > 0) == bool(loss)
     if loss:
@@ -312,7 +311,7 @@ def iperf3_server(flows: Path2) -> Iterator[None]:
 def test_iperf3_over_tcp(flows: Path2, loss: int, reverse: bool) -> None:
     if loss:
         flows.lose("meta l4proto tcp tcp flags ack numgen inc mod 100 < 1")
-    # iperf3 counts what it wrote into a socket, also if it closes that before it is sent: at this rate, nothing waits.
+    # iperf3 also counts bytes in a socket that it closes before they are sent. At this rate the socket is empty.
     options = ["-t", "2", "-b", "40M", "-P", "2", *(["-R"] if reverse else [])]
     with flows.captured(), iperf3_server(flows):
         output = run_checked(flows.client, [program("iperf3"), "-c", SERVER, "-p", str(PORT), "-J", *options])
@@ -320,7 +319,7 @@ def test_iperf3_over_tcp(flows: Path2, loss: int, reverse: bool) -> None:
     near_client = read_connections(flows.near_client, **flows.endpoints())
     near_server = read_connections(flows.near_server, **flows.endpoints())
     near_sender = near_server if reverse else near_client
-    direction = Direction.TO_CLIENT if reverse else Direction.TO_SERVER
+    direction = FlowDirection.TO_CLIENT if reverse else FlowDirection.TO_SERVER
     totals = near_sender.totals(direction)
     by_tool = report["sum_sent"]["bytes"]
     print(report["sum_sent"], report["sum_received"], totals, sep="\n")

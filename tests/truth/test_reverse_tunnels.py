@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from scapy.contrib import geneve  # noqa: F401 - scapy dissects only layers that are loaded
-from scapy.layers import vxlan  # noqa: F401 - the same
+from scapy.layers import vxlan  # noqa: F401 - scapy dissects only loaded layers
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.utils import rdpcap

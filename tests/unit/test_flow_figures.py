@@ -17,7 +17,7 @@ from netbench.model.workload import workload_of, workloads_of
 from netbench.report.findings import findings
 from netbench.statistics.flow_costs import (
     OF_MAXIMUM,
-    NeighbourLoad,
+    NeighbourLoadPoint,
     flow_costs,
     leading_figures,
     load_curves,
@@ -141,13 +141,13 @@ RATE = Load.parse("20000fps")
 @pytest.mark.parametrize(
     ("activity", "expected"),
     [
-        (None, NeighbourLoad(0.0, "")),
-        (Off(), NeighbourLoad(0.0, "")),
-        (Idle(), NeighbourLoad(0.0, "")),
-        (Network(None, 95.0), NeighbourLoad(95.0, OF_MAXIMUM)),
-        (Network(RATE), NeighbourLoad(20_000.0, "frames/s")),
-        (Network(Load.parse("100Mbit/s")), NeighbourLoad(100.0, "Mbit/s")),
-        (Serve(HTTP, Load.parse("50/s")), NeighbourLoad(50.0, "operations/s")),
+        (None, NeighbourLoadPoint(0.0, "")),
+        (Off(), NeighbourLoadPoint(0.0, "")),
+        (Idle(), NeighbourLoadPoint(0.0, "")),
+        (Network(None, 95.0), NeighbourLoadPoint(95.0, OF_MAXIMUM)),
+        (Network(RATE), NeighbourLoadPoint(20_000.0, "frames/s")),
+        (Network(Load.parse("100Mbit/s")), NeighbourLoadPoint(100.0, "Mbit/s")),
+        (Serve(HTTP, Load.parse("50/s")), NeighbourLoadPoint(50.0, "operations/s")),
         (Serve(HTTP, Load.parse("max")), None),
         (Stress(cpu=8), None),
     ],

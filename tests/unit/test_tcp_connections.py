@@ -7,7 +7,7 @@ import pytest
 
 from netbench.capture.tcp_connections import read_connections
 from netbench.errors import UsageError
-from netbench.model.flow_witness import ConnectionEnd, Direction, FlowEndpoints, LinkDifference, link_differences
+from netbench.model.flow_witness import ConnectionEnd, FlowDirection, FlowEndpoints, LinkDifference, link_differences
 from tests.unit.capture_files import START_NS
 from tests.unit.wire_captures import (
     CLIENT,
@@ -407,8 +407,8 @@ def test_two_links_differ_by_what_was_lost_between_them(tmp_path):
     near_client = read(tmp_path, talk.frames)
     near_server = read(tmp_path, without(talk.frames, 3))
     assert link_differences(near_client, near_server) == {
-        Direction.TO_SERVER: LinkDifference(segments=1, payload_bytes=1000, stream_bytes=0),
-        Direction.TO_CLIENT: LinkDifference(segments=0, payload_bytes=0, stream_bytes=0),
+        FlowDirection.TO_SERVER: LinkDifference(segments=1, payload_bytes=1000, stream_bytes=0),
+        FlowDirection.TO_CLIENT: LinkDifference(segments=0, payload_bytes=0, stream_bytes=0),
     }
     assert near_server.to_server.late_segments == 1
 
