@@ -153,10 +153,15 @@ def test_kills(results, start, victim):
     profile.write_text(PROFILE.format(tool=json.dumps({"kind": "http"}), load="50/s"))
     more = settings(retries=10, duration="3s", warm_up="1s", repetitions=1)
     running = start("run", "netns", profile, "-o", results, "--uut", "route", *more)
-    wanted = {"http_client": "netbench.tools.tcp_client", "controller": "netbench.tools.tcp_client"}
-    name = wanted.get(victim, victim)
-    wait_for(lambda: any(name in command for command in processes_of_runs().values()))
-    pids = [pid for pid, command in processes_of_runs().items() if name in command]
+    client = "netbench.tools.tcp_client"
+    words = {"http_client": client, "controller": client, "tcpdump": "tcpdump -i"}  # not `tcpdump --version`
+    pids: list[int] = []
+
+    def runs() -> bool:
+        pids[:] = [pid for pid, command in processes_of_runs().items() if words.get(victim, victim) in command]
+        return bool(pids)
+
+    wait_for(runs)
     os.kill(running.pid if victim == "controller" else pids[0], signal.SIGKILL)
     output, errors = running.communicate(timeout=100)
     if victim == "controller":
