@@ -40,7 +40,8 @@ class ToolError(TestbedError):
 class FlowEnds:
     """The ends of one stream's flows: the host of the client, and the host and address of the server.
 
-    `directory` of the server's host is for its files; it disappears with the run.
+    `directory` of the server's host is for its files; it disappears with the run. `listen` is the server's own address
+    where clients connect to another one, which is translated; empty: the same.
     """
 
     stream: str
@@ -50,6 +51,12 @@ class FlowEnds:
     address: str
     directory: str
     interface: str = ""  # of the client's host, towards the server
+    listen: str = ""
+
+    @property
+    def bound(self) -> str:
+        """The address that the server listens at."""
+        return self.listen or self.address
 
     @property
     def port(self) -> int:

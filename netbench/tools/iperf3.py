@@ -65,7 +65,7 @@ class Iperf3(Tool):
         return WireView(control_connections=1, buffered_bytes=buffered)
 
     def server_command(self, ends: FlowEnds) -> Sequence[str]:
-        return ["iperf3", "--server", "--bind", ends.address, "--port", str(ends.port)]
+        return ["iperf3", "--server", "--bind", ends.bound, "--port", str(ends.port)]
 
     def client_command(self, ends: FlowEnds, demand: Demand) -> Sequence[str]:
         options = self.options

@@ -40,7 +40,7 @@ def write_nginx_files(ends: FlowEnds, workers: int, body_size: int) -> None:
     run_checked(ends.server, ["mkdir", "-p", root])
     # Its workers run as root too where it starts as root: the run's directory is closed to all others.
     user = "user root;\n" if run_checked(ends.server, ["id", "-u"]).strip() == "0" else ""
-    address = f"[{ends.address}]" if ":" in ends.address else ends.address
+    address = f"[{ends.bound}]" if ":" in ends.bound else ends.bound
     text = _CONFIGURATION.format(user=user, workers=workers, address=address, port=ends.port, root=root)
     ends.server.write(f"{root}/nginx.conf", text)
     ends.server.write(f"{root}/body", "x" * body_size)

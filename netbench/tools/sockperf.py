@@ -71,7 +71,7 @@ class Sockperf(Tool):
         return replace(view, message_bytes=options.message_size)
 
     def server_command(self, ends: FlowEnds) -> Sequence[str]:
-        return ["sockperf", "server", *self._endpoint(ends)]
+        return ["sockperf", "server", *self._endpoint(ends.bound, ends.port)]
 
     def client_command(self, ends: FlowEnds, demand: Demand) -> Sequence[str]:
         options = self.options
@@ -80,7 +80,13 @@ class Sockperf(Tool):
         else:
             argv = ["ping-pong"]
         waited = max(0, ceil(demand.warm_up_s - _START_S - _WARM_UP_S))
-        argv += [*self._endpoint(ends), "--msg-size", str(options.message_size), "--time", str(_run_s(demand))]
+        argv += [
+            *self._endpoint(ends.address, ends.port),
+            "--msg-size",
+            str(options.message_size),
+            "--time",
+            str(_run_s(demand)),
+        ]
         return module_command_on(ends.client, _CLIENT, *argv, *(["--pre-warmup-wait", str(waited)] if waited else []))
 
     def result(self, done: Completed, demand: Demand, ends: FlowEnds, workload: str) -> FlowResult:
@@ -126,8 +132,8 @@ class Sockperf(Tool):
             latencies=(latencies_of(output["rtt"], "rtt", received),),
         )
 
-    def _endpoint(self, ends: FlowEnds) -> list[str]:
-        return ["-i", ends.address, "-p", str(ends.port), *(["--tcp"] if self.options.protocol == "tcp" else [])]
+    def _endpoint(self, address: str, port: int) -> list[str]:
+        return ["-i", address, "-p", str(port), *(["--tcp"] if self.options.protocol == "tcp" else [])]
 
 
 def _run_s(demand: Demand) -> int:

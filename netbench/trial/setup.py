@@ -203,7 +203,8 @@ def _flows(
         assert endpoints.source_host is not None, "a testbed has the hosts of its sources"
         number = endpoints.path.number
         interface = endpoints.path.source.interface
-        ends.append(FlowEnds(name, number, endpoints.source_host, inside, addresses[name], directory, interface))
+        reached = addresses[name], directory, interface, active.ready.listening.get(name, "")
+        ends.append(FlowEnds(name, number, endpoints.source_host, inside, *reached))
         path, places = endpoints.path, dict[str, tuple[Host, str]]()
         if task.name == VICTIM:  # a tap beside a neighbour would only disturb
             places[CLIENT] = endpoints.source_host, path.source.interface

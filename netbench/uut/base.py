@@ -134,7 +134,8 @@ class Ready:
     is missing there keeps its headers. Values that the UUT chooses itself are ANY. All values of a field
     that varies are one VariedValue.
 
-    `addresses` has, by stream, the UUT's own IPv4 address towards the source, where servers inside it listen.
+    `addresses` has, by stream, the IPv4 address towards the source at which clients reach servers inside it. These
+    listen at that address too, unless `listening` has another one for the stream, to which it is translated.
     """
 
     next_hop_macs: Mapping[str, str]
@@ -145,6 +146,7 @@ class Ready:
     probe_limit_s: float | None = PROBE_LIMIT_S
     at_sink: Mapping[str, LayersChange] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)
+    listening: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Echo(Tool):
         return WireView(exchanges=True, compared="rtt", warm_up_s=0.0)
 
     def server_command(self, ends: FlowEnds) -> Sequence[str]:
-        return ["python3", "-c", _SERVER, ends.address, str(ends.port)]
+        return ["python3", "-c", _SERVER, ends.bound, str(ends.port)]
 
     def client_command(self, ends: FlowEnds, demand: Demand) -> Sequence[str]:
         return ["python3", "-c", _CLIENT, ends.address, str(ends.port), str(demand.duration_s)]
