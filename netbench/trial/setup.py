@@ -223,12 +223,13 @@ def _flows(
 
 
 def _cpus_beside_guests(setup: TrialSetup, ends: Endpoints) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the CPUs of a client and of its taps: those of source and sink, else those without a pinned guest."""
-    if any(ends.cpus) or {nic.machine for nic in ends.path.nics.values()} != {None}:
+    """Return the CPUs of a client and of its taps: those of source and sink, or else all, without those of guests."""
+    if {nic.machine for nic in ends.path.nics.values()} != {None}:
         return ends.cpus
     taken = {cpu for active in setup.guests.values() for cpu in active.cpus}
     free = tuple(cpu for cpu in setup.cpus if cpu not in taken) if taken else ()
-    return free, free
+    client, tap = (tuple(cpu for cpu in cpus if cpu not in taken) or free for cpus in ends.cpus)
+    return client, tap
 
 
 def _packet(setup: TrialSetup, path: StreamPath, active: ActiveGuest, size: FrameSize) -> Packet | None:
