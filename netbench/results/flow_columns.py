@@ -6,7 +6,7 @@ Bandwidths are Mbit/s of payload. The columns that only frames have are empty in
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from netbench.model.flow_result import FlowResult, Latencies
+from netbench.model.flow_result import CLIENT, GUEST, FlowResult, Latencies
 from netbench.results.export_columns import (
     Cell,
     ExportColumn,
@@ -24,7 +24,7 @@ from netbench.statistics.flow_figures import (
     percentile_ms,
     percentile_name,
 )
-from netbench.statistics.flow_witnesses import CLIENT, GUEST, tap_of
+from netbench.statistics.flow_witnesses import tap_of
 from netbench.statistics.workload_groups import WorkloadGroup
 
 Read = Callable[[Any], Cell]
@@ -58,7 +58,7 @@ def _errors(row: Any) -> str | None:  # noqa: ANN401 - likewise
 
 
 def _tap(place: str) -> list[ExportColumn[Any]]:
-    """Return the columns of a tap, beside the client or the guest."""
+    """Return the columns of a tap, beside the client or on the server's side."""
 
     def column(name: str) -> ExportColumn[Any]:
         def cell(row: Any) -> Cell:  # noqa: ANN401 - likewise
