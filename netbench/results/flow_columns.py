@@ -14,6 +14,7 @@ from netbench.results.export_columns import (
     columns_at,
     reason_kinds,
 )
+from netbench.statistics.flow_cpu import guests_cpu, per_operation_ms
 from netbench.statistics.flow_figures import (
     FIGURES,
     KINDS,
@@ -94,6 +95,17 @@ def _client_late(row: Any) -> float | None:  # noqa: ANN401 - likewise
     return None if late is None else late.percentile_ns(99_000) / NS_PER_MS
 
 
+def _cpu_per_operation(row: Any) -> str | None:  # noqa: ANN401 - likewise
+    """Return the CPU time of each guest per operation of the victim: `victim: host=0.2; second: host=10.1`."""
+    if row.flow is None or not row.of_victim:
+        return None
+    times = {
+        guest: " ".join(f"{whose}={time_ms:.4g}" for whose, time_ms in by_consumer.items())
+        for guest, by_consumer in per_operation_ms(row.trial).items()
+    }
+    return "; ".join(f"{guest}: {text}" for guest, text in times.items() if text) or None
+
+
 FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
     *columns_at(str, "flow", "workload", "tool"),
     column_at("flow_duration_s", float, "flow.duration_s"),
@@ -107,6 +119,7 @@ FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
     *(column for kind in KINDS for column in _times(kind)),
     ExportColumn("client_late_p99_ms", float, _client_late),
     column_at("client_cpu_share", float, "flow.client_cpu_share"),
+    ExportColumn("cpu_ms_per_operation", str, _cpu_per_operation),
     *(column for place in (CLIENT, GUEST) for column in _tap(place)),
     *(
         ExportColumn(f"wire_{kind}_{percentile_name(part)}_ms", float, _wire_percentile(kind, part))
@@ -133,12 +146,21 @@ def _merged_times(kind: str) -> ExportColumn[WorkloadGroup]:
     return ExportColumn(f"{kind}_times", int, number)
 
 
+def _mean_cpu_per_operation(group: WorkloadGroup) -> str | None:
+    times = (
+        (found.guest, " ".join(f"{whose}={of.mean:.4g}" for whose, of in found.per_operation_ms.items()))
+        for found in guests_cpu([group])
+    )
+    return "; ".join(f"{guest}: {text}" for guest, text in times) or None
+
+
 FLOW_GROUP_COLUMNS: tuple[ExportColumn[WorkloadGroup], ...] = (
     *columns_at(str, "", workload="workload.name"),
     ExportColumn("tool", str, lambda group: group.tool or None),
     *(column for figure in FIGURES for column in _interval_columns(figure)),
     *map(_merged_times, KINDS),
     *_interval_columns(LOST_DATAGRAMS),
+    ExportColumn("cpu_ms_per_operation", str, _mean_cpu_per_operation),
 )
 """The columns that only groups of flows have: means over the valid trials, percentiles over all times of them."""
 

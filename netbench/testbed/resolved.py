@@ -77,7 +77,7 @@ class Resolved:
     part_of: "Resolved | None" = None
     lacking: Mapping[str, str] = field(default_factory=dict)
     unsupported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    flow_needs: FlowNeeds = FlowNeeds()
+    flow_needs: FlowNeeds = FlowNeeds()  # noqa: RUF009 - immutable
 
     def on(self, machine: str | None) -> "Resolved":
         """Return the part for the UUTs that are `on` a VM, or (None) on no VM."""
@@ -379,7 +379,7 @@ def _needs_of_testbed(
         needs |= {"packet", *(tool.name for tool in TOOLS if not tool.optional), *plugins(SINKS)[sink.kind].needs}
     if any(topology.netns(host) for host in here):
         needs.add("netns")
-    if any(placed.path is not FlowPath.LOOPBACK for placed in tools) and here:
+    if any(tool.path is not FlowPath.LOOPBACK for tool in tools) and here:
         needs.add("tcpdump")
     needs |= _needs_of_ends(topology, here, tools)
     if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):
@@ -401,8 +401,8 @@ def _needs_of_testbed(
             plan = made.plan(Assignment(packets=forwarded))
             wanted = _needs_of_guest(name, spec, plan, activities)
             # Loads in guests with their own programs need nothing of their machine, and nor do servers.
-            for placed in tools if plan.load_needs else ():
-                wanted |= set() if made.path_reason(placed.path) else placed.guest_programs
+            for tool in tools if plan.load_needs else ():
+                wanted |= set() if made.path_reason(tool.path) else tool.guest_programs
             # A VM has the tools of its image, an SSH host its installed ones; only guest images are copied there.
             needs |= {need for need in wanted if uut_here or need.startswith("image:")}
     return needs
@@ -412,9 +412,9 @@ def _needs_of_ends(topology: Topology, here: Collection[str], tools: Iterable[Pl
     """Return the needs of clients beside sources, and of servers beside sinks, on the hosts of this machine."""
     sources, sinks = ({host_of(getattr(stream, end)) for stream in topology.streams} for end in ("source", "sink"))
     needs: set[str] = set()
-    for placed in tools:
-        needs |= placed.source_programs if sources & {*here} else set()
-        needs |= placed.sink_programs if sinks & {*here} else set()
+    for tool in tools:
+        needs |= tool.source_programs if sources & {*here} else set()
+        needs |= tool.sink_programs if sinks & {*here} else set()
     return needs
 
 

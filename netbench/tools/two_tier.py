@@ -1,6 +1,6 @@
-"""Tool `two-tier`: response times of nginx in the guest, which passes each request on to an application in a second one.
+"""Tool `two-tier`: response times of nginx in the guest, with an application in a second guest behind it.
 
-The structure of a web application with a front tier and an application tier (Padala et al. 2007, section 4), with an
+The structure of a web application with a front tier and an application tier, as RUBiS in Padala et al. 2007, with an
 application whose CPU time per request is known.
 """
 
