@@ -119,7 +119,6 @@ FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
     *(column for kind in KINDS for column in _times(kind)),
     ExportColumn("client_late_p99_ms", float, _client_late),
     column_at("client_cpu_share", float, "flow.client_cpu_share"),
-    ExportColumn("cpu_ms_per_operation", str, _cpu_per_operation),
     *(column for place in (CLIENT, GUEST) for column in _tap(place)),
     *(
         ExportColumn(f"wire_{kind}_{percentile_name(part)}_ms", float, _wire_percentile(kind, part))
@@ -127,6 +126,7 @@ FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
         for part in (50_000, 99_000)
     ),
     ExportColumn("tool_error", str, lambda row: None if row.flow is None else row.flow.error or None),
+    ExportColumn("operation_cpu_ms", str, _cpu_per_operation),
 )
 """The columns of a flow; the row has it in `flow`."""
 
@@ -160,7 +160,7 @@ FLOW_GROUP_COLUMNS: tuple[ExportColumn[WorkloadGroup], ...] = (
     *(column for figure in FIGURES for column in _interval_columns(figure)),
     *map(_merged_times, KINDS),
     *_interval_columns(LOST_DATAGRAMS),
-    ExportColumn("cpu_ms_per_operation", str, _mean_cpu_per_operation),
+    ExportColumn("operation_cpu_ms", str, _mean_cpu_per_operation),
 )
 """The columns that only groups of flows have: means over the valid trials, percentiles over all times of them."""
 
