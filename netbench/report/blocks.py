@@ -87,8 +87,8 @@ class Table(Block):
     """A table as plain data; pages, files and comparisons render it.
 
     `name` and `caption` are those of its file, `view` the view of the results that it is about. `spans` are headings
-    above several columns. The headings of blocks are on the page where `shows_blocks`. Files have them in a first column
-    of the title `block_title`, if there is one.
+    above several columns. The headings of blocks are on the page where `shows_blocks`. Files have them in a first
+    column, under the title `block_title`, if there is one.
     """
 
     columns: tuple[ColumnHeading, ...]
@@ -138,8 +138,8 @@ def table(
         contents = [cell_of(item) for cell_of in cells_of]
         cells = tuple(Cell(content) if isinstance(content, str) else content for content in contents)
         rows.append(TableRow(cells, row_css(item), block(item) if block else ""))
-    how = {"shows_blocks": shows_blocks, "block_title": block_title}
-    return Table(tuple(headings), tuple(rows), css, name, caption, view, **how)
+    titles = tuple(headings)
+    return Table(titles, tuple(rows), css, name, caption, view, shows_blocks=shows_blocks, block_title=block_title)
 
 
 @dataclass(frozen=True, slots=True)
