@@ -164,7 +164,8 @@ class Testbed:
 
     def remarks(self) -> list[str]:
         """Return the remarks of sources and sinks for readers of the results, each once."""
-        both = [endpoint for ends in self._endpoints.values() for endpoint in (ends.source, ends.sink)]
+        sending = [ends for ends in self._endpoints.values() if ends.path.name not in self._without_frames]
+        both = [endpoint for ends in sending for endpoint in (ends.source, ends.sink)]
         return list(dict.fromkeys(remark for endpoint in both for remark in endpoint.remarks()))
 
     def close_endpoints(self) -> None:

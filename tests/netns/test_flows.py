@@ -35,7 +35,7 @@ def only_flow(results: Path):
 
 
 def test_requests_at_a_rate_agree_with_the_wire_to_the_byte(results):
-    done = run(results, {"kind": "http", "body_size": 5000}, "100/s")
+    done = run(results, {"kind": "http", "body_size": 5000}, "100/s", *settings(generator="auto", sink="auto"))
     assert done.returncode == 0, done.stderr + done.stdout
     flow, trial = only_flow(results)
     assert (flow.intended, flow.started, flow.completed, flow.errors) == (80, 80, 80, {})
