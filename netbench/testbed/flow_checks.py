@@ -10,6 +10,7 @@ from netbench.model.scenario import VICTIM, Activity, Off, Scenario, Serve
 from netbench.model.topology import Topology
 from netbench.model.workload import FlowPath, Workload
 from netbench.tools.base import Demand, Tool
+from netbench.trial.followed_connections import denominator
 from netbench.uut.base import UnitUnderTest, UutPlan
 
 _BESIDE_SOURCE = (FlowPath.TO_GUEST, FlowPath.THROUGH)  # paths with the client there
@@ -90,6 +91,15 @@ def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activit
             reason = "only the measured guest can have flows with a second guest; choose another tool or path"
         if reason:
             raise UsageError(f"profile {profile.name}: {where}: {reason}")
+        if (
+            guest == VICTIM
+            and denominator(profile.witness) > 1
+            and not placed.tool.wire_view(serve.load).many_connections
+        ):
+            raise UsageError(
+                f"profile {profile.name}: witness: {profile.witness} of the connections of {serve.workload.tool} shows "
+                "nothing about the others, because it has few; use all or none"
+            )
 
 
 def flow_needs(
@@ -110,12 +120,12 @@ def flow_needs(
 
 
 def _refuse_absent_guest(topology: Topology, scenarios: Iterable[Scenario], where: str, workload: Workload) -> None:
-    second = next((neighbour for neighbour in topology.neighbours), None)
+    second = next(iter(topology.neighbours), None)
     if second is None or not second.streams:
         lack = (
             f"neighbour {second.name} of topology {topology.name} has no stream"
             if second
-            else (f"topology {topology.name} has no neighbour")
+            else f"topology {topology.name} has no neighbour"
         )
         raise UsageError(f"{where}: it needs a second guest, and {lack}; choose another topology, such as netns-vmm")
     for scenario in scenarios:

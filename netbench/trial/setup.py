@@ -100,7 +100,8 @@ class TrialSetup:
     the delays of threads of this machine. `packets` are the described packets of trials, by name; some trials send
     plain ones if `sends_plain`. `learning` determines when sinks send learning frames. `make_tool` returns the tool of
     a workload. `foreign_cpu` reads the CPU time of other programs, which the tools of flows compete with. `cpus` are
-    the usable CPUs of this machine. `second_guest` is the neighbour that is linked to the victim; empty without one.
+    the usable CPUs of this machine. Taps follow one of `witnessed` connections; 0: there are no taps. `second_guest` is
+    the neighbour that is linked to the victim; empty without one.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -120,6 +121,7 @@ class TrialSetup:
     learning: LearningSchedule = field(default_factory=LearningSchedule)
     sends_plain: bool = True
     cpus: Sequence[int] = ()
+    witnessed: int = 1
     second_guest: str = ""
     make_tool: Callable[[Workload], Tool] = no_tool
 
@@ -210,11 +212,11 @@ def _flows(
         except TestbedError as error:
             raise TestbedError(f"{task.name}: {error}") from error
         ends.append(route.ends)
-        # A tap beside a neighbour would only disturb.
-        for place, (host, interface) in route.taps.items() if task.name == VICTIM else ():
+        witnessed = setup.witnessed if task.name == VICTIM else 0  # a tap beside a neighbour would only disturb
+        for place, (host, interface) in route.taps.items() if witnessed else ():
             target = (captures or Path(setup.scratch or "/tmp")) / f"trial-{trial:06}-{name}-{place}.pcap"
-            address = route.client_address
-            taps.append(WireTap(place, host, interface, address, route.ends, target, captures is not None, tap_cpus))
+            of_tap = captures is not None, tap_cpus, witnessed
+            taps.append(WireTap(place, host, interface, route.client_address, route.ends, target, *of_tap))
     return GuestFlows(task, serve, tool, ends, taps=taps)
 
 
