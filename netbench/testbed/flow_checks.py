@@ -163,20 +163,16 @@ def unserved_workloads(
 ) -> dict[str, dict[str, str]]:
     """Return why UUTs cannot serve the workloads of a profile, by UUT and workload.
 
-    `guests` are the UUT, as VICTIM, and its neighbours, by UUT. UsageError for a workload that no UUT can serve.
+    `guests` are the UUT, as VICTIM, and its neighbours, by UUT. UsageError if no UUT can serve any of them.
     """
     reasons: dict[str, dict[str, str]] = {}
-    for workload in profile.tool:
-        refused = {
-            uut: reason
-            for uut, beside in guests.items()
-            if (reason := _unserved_reason(workload, beside[VICTIM], beside.get(needs.second_guest)))
-        }
-        if guests and len(refused) == len(guests):
-            each = "; ".join(f"UUT {uut}: {reason}" for uut, reason in refused.items())
-            raise UsageError(f"profile {profile.name}: tool {workload}: no UUT can serve: {each}")
-        for uut, reason in refused.items():
-            reasons.setdefault(uut, {})[workload.name] = reason
+    for uut, beside in guests.items():
+        for workload in profile.tool:
+            if reason := _unserved_reason(workload, beside[VICTIM], beside.get(needs.second_guest)):
+                reasons.setdefault(uut, {})[workload.name] = reason
+    if guests and all(len(reasons.get(uut, {})) == len(profile.tool) for uut in guests):
+        each = "; ".join(f"UUT {uut}: {reason}" for uut in guests for reason in dict.fromkeys(reasons[uut].values()))
+        raise UsageError(f"profile {profile.name}: tool: no UUT can serve: {each}")
     return reasons
 
 

@@ -285,9 +285,13 @@ def resolve_guests(
             )
     except (UsageError, MissingError) as error:
         raise type(error)(f"UUT {uut.name}: {error}") from error
+    specs = guest_specs(topology, uut)
+    linked = (VICTIM, flows.second_guest) if flows.second_guest else ()
+    if any(make_uut(specs[name]).path_reason(FlowPath.BETWEEN_GUESTS) for name in linked):
+        flows = flows._replace(second_guest="")
     beside_victim = {neighbour.name for neighbour in neighbours if neighbour.placement == "same-cpu"}
     found = {}
-    for name, spec in guest_specs(topology, uut).items():
+    for name, spec in specs.items():
         through, guest = tuple(path for path in paths if path.name in streams[name]), make_uut(spec)
         where = f"UUT {uut.name}: {'' if name == VICTIM else f'neighbour {name}: '}"
         try:

@@ -156,6 +156,7 @@ class Guest(UnitUnderTest):
             needs=vmm.needs()
             | attachment.needs
             | (set() if vmm.elsewhere or attachment.on_nic else {"bridge", "bridge-nf"})
+            | ({"veth"} if assignment.lan else set())
             | (
                 set()
                 if vmm.own_kernel
