@@ -172,6 +172,7 @@ BY_BYTES = flow(completed=100, to_client_bytes=1000, run_to_client_bytes=1250)  
         (with_cpu({VICTIM: {"host": 0.5}}, flow(completed=100), flow("s2", completed=400)), (1.0, None)),
         (with_cpu({VICTIM: {"host": 0.5}}, flow(completed=100, duration_s=0.5)), (2.5, None)),
         (with_cpu({VICTIM: {"host": 0.5}, "second": {"host": 1.0}}, BY_BYTES, activity=SERVES), (4.0, None)),
+        (with_cpu({VICTIM: {"host": 0.5}, "second": {"host": 2.0, "load": 1.5}}, BY_BYTES), (4.0, 4.0)),
         (with_cpu({VICTIM: {"host": 0.5}}, flow(completed=None)), (None, None)),
         (with_cpu({VICTIM: {"host": 0.5}}, flow(completed=0)), (None, None)),
         (with_cpu({}, BY_BYTES), (None, None)),
