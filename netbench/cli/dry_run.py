@@ -36,7 +36,7 @@ from netbench.testbed.virtual_machines import planned_vm
 from netbench.tools.base import Demand, FlowEnds
 from netbench.trial.setup import Endpoints
 from netbench.trial.sources_and_sinks import Recording
-from netbench.trial.wire_taps import WireTap
+from netbench.trial.wire_taps import FlowAddresses, WireTap
 from netbench.vmm.base import guest_directory
 
 _NO_MAC = "00:00:00:00:00:00"  # of a port, whose address is read once the testbed is up
@@ -240,7 +240,8 @@ def _flows(request: CampaignRequest) -> Iterator[str]:
             yield f"  guest: {shlex.join(tool.server_command(ends))}"
             for nic in (path.source, path.ingress) if is_victim else ():
                 if nic is not None:
-                    tap = WireTap("", host, nic.interface, path.src_ip, ends, Path(f"trial-NNNNNN-{path.name}.pcap"))
+                    pair = FlowAddresses(path.src_ip, path.ingress_ip)
+                    tap = WireTap("", host, nic.interface, pair, ends, Path(f"trial-NNNNNN-{path.name}.pcap"))
                     yield f"  {_inside(nic)}{shlex.join(tap.command())}"
             yield f"  {_inside(path.source)}{shlex.join(tool.client_command(ends, demand))}"
 

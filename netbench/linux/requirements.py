@@ -317,6 +317,14 @@ class Probes:
             return "not loaded, but its module exists"
         raise ProbeError("not in this kernel")
 
+    def macvlan(self) -> str:
+        """Make a macvlan on the pair."""
+        with IPRoute() as iproute:
+            nic = iproute.link_lookup(ifname="nbp0")[0]
+            iproute.link("add", ifname="nbpmvl", kind="macvlan", link=nic, macvlan_mode="bridge")
+            iproute.link("del", index=iproute.link_lookup(ifname="nbpmvl")[0])
+        return "created one"
+
     def macvtap(self) -> str:
         """Make a macvtap on the pair."""
         with IPRoute() as iproute:

@@ -18,7 +18,8 @@ from netbench.statistics.flow_figures import (
 from netbench.statistics.groups import grouped
 from netbench.statistics.workload_groups import WorkloadGroup
 
-CLIENT, GUEST = "client", "guest"  # the places of taps
+# The places of taps. That at the host takes the place of that beside the guest where the host ends connections.
+CLIENT, GUEST, HOST = "client", "guest", "host"
 # The times of a tool, and the times on the wire that they are compared with.
 _TIMES = {"service": "exchange", "rtt": "exchange", "connect": "handshake"}
 _TITLES = {"exchange": "request to response", "handshake": "handshake"}
@@ -65,8 +66,9 @@ class WitnessedFigure:
 
 
 def tap_of(flow: FlowResult, place: str) -> WireFigures | None:
-    """Return the figures of the tap beside the client or the guest; None without a useful capture."""
-    return next((tap for tap in flow.wire if tap.place == place and not tap.error), None)
+    """Return the figures of the tap beside the client, or on the guest's side; None without a useful capture."""
+    places = (GUEST, HOST) if place == GUEST else (place,)
+    return next((tap for tap in flow.wire if tap.place in places and not tap.error), None)
 
 
 def witnessed(groups: Iterable[WorkloadGroup]) -> Iterator[WitnessedFigure]:

@@ -51,10 +51,36 @@ def refuse_servers(
 
 def unserved_workloads(profile: Profile, uuts: Mapping[str, UnitUnderTest]) -> dict[str, dict[str, str]]:
     """Return why UUTs cannot serve the workloads of a profile, by UUT and workload; UsageError if none can."""
-    reasons = {name: reason for name, uut in uuts.items() if (reason := uut.unserved_reason)}
-    if not profile.tool:
-        return {}
-    if uuts and len(reasons) == len(uuts):
-        each = "; ".join(f"UUT {uut}: {reason}" for uut, reason in reasons.items())
-        raise UsageError(f"profile {profile.name}: tool: no UUT can serve: {each}")
-    return {uut: {workload.name: reason for workload in profile.tool} for uut, reason in reasons.items()}
+    reasons: dict[str, dict[str, str]] = {}
+    for name, uut in uuts.items():
+        found = {workload.name: _unserved_reason(profile, workload, uut) for workload in profile.tool}
+        if found := {workload: reason for workload, reason in found.items() if reason}:
+            reasons[name] = found
+    for workload in profile.tool:
+        if uuts and all(workload.name in reasons.get(name, {}) for name in uuts):
+            each = "; ".join(f"UUT {uut}: {of_uut[workload.name]}" for uut, of_uut in reasons.items())
+            raise UsageError(f"profile {profile.name}: tool: no UUT can serve {workload}: {each}")
+    return reasons
+
+
+def _unserved_reason(profile: Profile, workload: Workload, uut: UnitUnderTest) -> str:
+    """Return why a UUT cannot serve a workload; empty if it can."""
+    if uut.unserved_reason or not uut.ends_connections:
+        return uut.unserved_reason
+    measures_handshakes = any(make_tool(workload).wire_view(load).wire_kind == "handshake" for load in profile.loads)
+    return "its host accepts connections before the guest does: the time to connect is that of the host" * (
+        measures_handshakes
+    )
+
+
+def refuse_frames_of_neighbours(uut: str, beside: Mapping[str, UnitUnderTest], acts: Mapping[str, Iterable[Activity]]) -> None:
+    """UsageError for a neighbour that forwards frames, if it or, for a share of its maximum, the UUT cannot."""
+    for name, activities in acts.items():
+        for activity in activities:
+            forwarding = [name] if isinstance(activity, Network) and name in beside else []
+            if isinstance(activity, Network) and activity.share is not None:
+                forwarding.append(VICTIM)
+            for guest in forwarding:
+                if reason := beside[guest].unsupported_reason(PLAIN_PACKET, ()):
+                    whose = f"neighbour {guest}" if guest != VICTIM else "the maximum of the UUT in frames"
+                    raise UsageError(f"UUT {uut}: neighbour {name} {activity}: {whose}: {reason}")

@@ -25,7 +25,7 @@ from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.tools.base import Tool
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
-from netbench.uut.guest import Guest
+from netbench.uut.private_guest import guest_of
 from netbench.vmm.base import Vmm
 
 # Approximate share of a CPU that a neighbour gets if the UUT uses this CPU too.
@@ -394,7 +394,7 @@ def make_uut(spec: UutSpec) -> UnitUnderTest:
     """Return the UUT that a topology describes."""
     kind = plugins(UUTS)[spec.kind]
     made: UnitUnderTest | Vmm = kind(kind.Options.model_validate(spec.options))
-    return Guest(made) if isinstance(made, Vmm) else made
+    return guest_of(made) if isinstance(made, Vmm) else made
 
 
 def make_backends(profile: Profile) -> tuple[Generator, SinkKind]:

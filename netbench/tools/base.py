@@ -32,6 +32,11 @@ _PORTS = "cat /proc/net/tcp /proc/net/udp /proc/net/tcp6 /proc/net/udp6 2>/dev/n
 _OPEN_PORT = re.compile(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:0000 0[7A] ", re.M)
 
 
+def server_port(stream: int) -> int:
+    """Return the port of the server of a stream, by the number of the stream, from 1."""
+    return _FIRST_PORT + stream - 1
+
+
 class ToolError(TestbedError):
     """A tool failed, or printed something that is no result of it."""
 
@@ -63,7 +68,7 @@ class FlowEnds:
     @property
     def port(self) -> int:
         """The server's port: streams may share a guest."""
-        return _FIRST_PORT + self.number - 1
+        return server_port(self.number)
 
 
 @dataclass(frozen=True, slots=True)

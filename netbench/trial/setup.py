@@ -29,8 +29,8 @@ from netbench.sinks.base import Sink
 from netbench.tools.base import FlowEnds, Tool
 from netbench.trial.flows import GuestFlows
 from netbench.trial.learning import LearningSchedule
-from netbench.trial.wire_taps import CLIENT, GUEST, WireTap
-from netbench.uut.base import ActiveGuest
+from netbench.trial.wire_taps import CLIENT, GUEST, HOST, FlowAddresses, WireTap
+from netbench.uut.base import ActiveGuest, TapPoint
 
 NicReader = Callable[[Iterable[InterfaceRef]], dict[InterfaceRef, NicCounters]]
 # Reads the counters at these points, except the NICs' own counters.
@@ -210,15 +210,16 @@ def _flows(
         reached = addresses[name], directory, interface, active.ready.listening.get(name, "")
         client_cpus, tap_cpus = _cpus_beside_guests(setup, endpoints)
         ends.append(FlowEnds(name, number, endpoints.source_host, inside, *reached, client_cpus))
-        path, places = endpoints.path, dict[str, tuple[Host, str]]()
+        path, places = endpoints.path, dict[str, tuple[Host, TapPoint]]()
         if task.name == VICTIM:  # a tap beside a neighbour would only disturb
-            places[CLIENT] = endpoints.source_host, path.source.interface
+            places[CLIENT] = endpoints.source_host, TapPoint(path.source.interface, addresses[name])
         if task.name == VICTIM and path.ingress:
-            places[GUEST] = active.uut.site.host, path.ingress.interface
-        for place, (host, interface) in places.items():
+            point = active.ready.taps.get(name, TapPoint(path.ingress.interface, addresses[name]))
+            places[HOST if point.ends_connections else GUEST] = active.uut.site.host, point
+        for place, (host, point) in places.items():
             target = (captures or Path(setup.scratch or "/tmp")) / f"trial-{trial:06}-{name}-{place}.pcap"
-            tap = WireTap(place, host, interface, path.src_ip, ends[-1], target, captures is not None, tap_cpus)
-            taps.append(tap)
+            pair = FlowAddresses(path.src_ip, point.server_address)
+            taps.append(WireTap(place, host, point.interface, pair, ends[-1], target, captures is not None, tap_cpus))
     return GuestFlows(task, serve, setup.make_tool(serve.workload), ends, taps=taps)
 
 

@@ -121,6 +121,19 @@ class UutPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TapPoint:
+    """Where a stream's flows are captured nearest to a guest: an interface of its host, and the server's address there.
+
+    If it `ends_connections`, a process of the host accepts the connections of clients there, and passes their data on
+    to the guest: handshakes and acknowledgements are those of the host.
+    """
+
+    interface: str
+    server_address: str
+    ends_connections: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The properties of a UUT, once it forwards.
 
@@ -135,7 +148,8 @@ class Ready:
     that varies are one VariedValue.
 
     `addresses` has, by stream, the IPv4 address towards the source at which clients reach servers inside it. These
-    listen at that address too, unless `listening` has another one for the stream, to which it is translated.
+    listen at that address too, unless `listening` has another one for the stream, to which it is translated. `taps` has
+    the places to capture flows, by stream; by default the ingress NIC.
     """
 
     next_hop_macs: Mapping[str, str]
@@ -147,6 +161,7 @@ class Ready:
     at_sink: Mapping[str, LayersChange] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)
     listening: Mapping[str, str] = field(default_factory=dict)
+    taps: Mapping[str, TapPoint] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +205,11 @@ class UnitUnderTest:
     def unserved_reason(self) -> str:
         """Why no server can run inside it; empty if it has an address and runs commands."""
         return "netbench runs no commands inside it"
+
+    @property
+    def ends_connections(self) -> bool:
+        """Whether its host accepts the connections of clients, in place of the server in the guest."""
+        return False
 
     @property
     def probe_limit_s(self) -> float | None:
