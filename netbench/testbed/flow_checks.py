@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from netbench.config.plugins import TOOLS, plugins
 from netbench.errors import UsageError
 from netbench.model.profile import Profile
-from netbench.model.scenario import VICTIM, Activity, Serve
+from netbench.model.scenario import VICTIM, Activity, Network, Serve
 from netbench.model.workload import Workload
 from netbench.tools.base import Demand, Tool
 from netbench.uut.base import UnitUnderTest
@@ -67,20 +67,20 @@ def _unserved_reason(profile: Profile, workload: Workload, uut: UnitUnderTest) -
     """Return why a UUT cannot serve a workload; empty if it can."""
     if uut.unserved_reason or not uut.ends_connections:
         return uut.unserved_reason
-    measures_handshakes = any(make_tool(workload).wire_view(load).wire_kind == "handshake" for load in profile.loads)
-    return "its host accepts connections before the guest does: the time to connect is that of the host" * (
-        measures_handshakes
-    )
+    tool = make_tool(workload)
+    if all(tool.wire_view(load).wire_kind != "handshake" for load in profile.loads):
+        return ""
+    return "its host accepts the connections of clients: the time to connect would be that of the host"
 
 
-def refuse_frames_of_neighbours(uut: str, beside: Mapping[str, UnitUnderTest], acts: Mapping[str, Iterable[Activity]]) -> None:
-    """UsageError for a neighbour that forwards frames, if it or, for a share of its maximum, the UUT cannot."""
-    for name, activities in acts.items():
-        for activity in activities:
-            forwarding = [name] if isinstance(activity, Network) and name in beside else []
-            if isinstance(activity, Network) and activity.share is not None:
-                forwarding.append(VICTIM)
-            for guest in forwarding:
-                if reason := beside[guest].unsupported_reason(PLAIN_PACKET, ()):
-                    whose = f"neighbour {guest}" if guest != VICTIM else "the maximum of the UUT in frames"
-                    raise UsageError(f"UUT {uut}: neighbour {name} {activity}: {whose}: {reason}")
+def refuse_frames(
+    neighbours: Mapping[str, UnitUnderTest], activities: Mapping[str, Iterable[Activity]], uut: str, made: UnitUnderTest
+) -> None:
+    """UsageError for a neighbour that would forward frames and cannot, or a share of what the UUT cannot forward."""
+    for name, neighbour in neighbours.items():
+        for activity in (act for act in activities.get(name, ()) if isinstance(act, Network)):
+            where = f"UUT {uut}: neighbour {name} {activity}"
+            if reason := neighbour.unforwarding_reason:
+                raise UsageError(f"{where}: {reason}")
+            if activity.share is not None and (reason := made.unforwarding_reason):
+                raise UsageError(f"{where}: the UUT has no such maximum: {reason}; write a rate, such as 20000fps")

@@ -104,23 +104,6 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class UutPlan:
-    """The steps and requirements of a UUT: pure data, known before anything is touched.
-
-    `needs` are the requirements of its machine, as `netbench doctor` names them. `load_needs` are those of a load
-    inside it; None where no load can run there. `own_kernel`: a separate kernel schedules what runs inside it.
-    `in_process`: a process forwards, which competes for CPUs with the threads that receive.
-    """
-
-    steps: tuple[Step, ...] = ()
-    needs: frozenset[str] = frozenset()
-    load_needs: frozenset[str] | None = None
-    pace: DurationEstimate = AT_ONCE
-    own_kernel: bool = False
-    in_process: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class TapPoint:
     """Where a stream's flows are captured nearest to a guest: an interface of its host, and the server's address there.
 
@@ -131,6 +114,26 @@ class TapPoint:
     interface: str
     server_address: str
     ends_connections: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UutPlan:
+    """The steps and requirements of a UUT: pure data, known before anything is touched.
+
+    `needs` are the requirements of its machine, as `netbench doctor` names them. `load_needs` are those of a load
+    inside it; None where no load can run there. `own_kernel`: a separate kernel schedules what runs inside it.
+    `in_process`: a process forwards, which competes for CPUs with the threads that receive. `listening` and `taps` are
+    those of Ready.
+    """
+
+    steps: tuple[Step, ...] = ()
+    needs: frozenset[str] = frozenset()
+    load_needs: frozenset[str] | None = None
+    pace: DurationEstimate = AT_ONCE
+    own_kernel: bool = False
+    in_process: bool = False
+    listening: Mapping[str, str] = field(default_factory=dict)
+    taps: Mapping[str, TapPoint] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,11 @@ class UnitUnderTest:
 
     def unsupported_reason(self, packet: Packet, paths: Sequence[StreamPath]) -> str:
         """Return why this UUT cannot forward a packet on these paths, with layer and field; empty if it can."""
+        return ""
+
+    @property
+    def unforwarding_reason(self) -> str:
+        """Why it forwards no frames at all, and only serves; empty if it forwards."""
         return ""
 
     @property

@@ -71,7 +71,7 @@ class ChangeInside:
 
 
 @dataclass(slots=True)
-class _Running:
+class StartedGuest:
     """A started guest; once it is ready, also its NICs and the bridges that they are attached to."""
 
     guest: RunningGuest
@@ -93,7 +93,7 @@ class Guest(UnitUnderTest):
 
     def __init__(self, vmm: Vmm) -> None:
         self._vmm = vmm
-        self._running: _Running | None = None
+        self._running: StartedGuest | None = None
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         for path in paths:
@@ -156,7 +156,7 @@ class Guest(UnitUnderTest):
             cgroup_procs = "" if self._vmm.applies_cpu_shares else site.assignment.cgroup_procs(host)
             spec = replace(step.spec, cgroup_procs=cgroup_procs, netns=host.netns)
             guest = self._vmm.start(spec, host)
-            self._running = _Running(guest, self._links(spec, site.paths), {}, {})
+            self._running = StartedGuest(guest, self._links(spec, site.paths), {}, {})
 
     def ready(self) -> Ready:
         """Return once the guest has booted and forwards; TestbedError with the cause when it does not."""
@@ -232,13 +232,13 @@ class Guest(UnitUnderTest):
         return PointKind.BRIDGE if forward == "bridge" else PointKind.IP_COUNTERS
 
     @property
-    def _started(self) -> _Running:
+    def _started(self) -> StartedGuest:
         if self._running is None:
             raise TestbedError("the guest is not provisioned")
         return self._running
 
     @property
-    def _at_work(self) -> _Running:
+    def _at_work(self) -> StartedGuest:
         """The guest; TestbedError when it does not run."""
         running = self._started
         death = running.guest.death()
@@ -295,7 +295,7 @@ class Guest(UnitUnderTest):
     def _handling(self, packets: tuple[Packet, ...]) -> PacketHandling:
         return PacketHandling(self._vmm.options, packets)
 
-    def _forward(self, site: Site, running: _Running, host: Host) -> None:
+    def _forward(self, site: Site, running: StartedGuest, host: Host) -> None:
         """Make it forward, and wait until frames really reach it."""
         title = running.guest.spec.title
         running.nics = self._find_nics(site.paths, host, title)
@@ -329,7 +329,7 @@ class Guest(UnitUnderTest):
             why = f": its kernel has no driver for {model}" if model else ""
             raise TestbedError(f"{title} has no NIC {error.args[0]}{why}") from None
 
-    def _await_reception(self, site: Site, running: _Running) -> None:
+    def _await_reception(self, site: Site, running: StartedGuest) -> None:
         """Return once every ingress NIC has received a frame: some have a carrier and receive nothing yet."""
         points = points_inside(running.nics, own_kernel=False)
 

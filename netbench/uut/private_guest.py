@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from netbench.errors import UsageError
+from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import (
     AddAddress,
     AddBridge,
@@ -25,15 +26,16 @@ from netbench.model.packet import Packet
 from netbench.model.paths import PREFIX, StreamPath, inside_nics
 from netbench.model.points import PointKind, Points
 from netbench.model.traffic import PREFIX_LENGTH
-from netbench.uut.base import Assignment, Ready, TapPoint
+from netbench.uut.base import Assignment, Ready, Site, TapPoint, UutPlan
 from netbench.uut.forwarding import no_bridge_netfilter, no_ipv6
-from netbench.uut.guest import Guest
+from netbench.uut.guest import Guest, StartedGuest
 from netbench.uut.guest_links import GuestLink, GuestNics, guest_links, private_nics
 from netbench.uut.packet_interfaces import NO_HANDLING
 from netbench.uut.routing import forwarding_switches
 from netbench.vmm.attachment import ENDING, NETWORKS, Attachment, PrivateNetwork
 from netbench.vmm.base import GuestNic, GuestSpec, Vmm
 
+_ANY_MAC = "02:6e:68:00:00:01"  # of nobody, until the first reply
 _MAIN_TABLE = 254  # of routes (ip-route(8))
 
 
@@ -61,10 +63,12 @@ class PrivateGuest(Guest):
                 )
 
     def unsupported_reason(self, packet: Packet, paths: Sequence[StreamPath]) -> str:
-        return (
-            f"attachment: {self._network}: no frames can be forwarded through {NETWORKS[self._network]}; measure it by "
-            "a profile with a tool"
-        )
+        return self.unforwarding_reason
+
+    @property
+    def unforwarding_reason(self) -> str:
+        title = NETWORKS[self._network]
+        return f"with `attachment: {self._network}` no frames pass: {title} forwards connections only"
 
     @property
     def unserved_reason(self) -> str:
@@ -74,26 +78,31 @@ class PrivateGuest(Guest):
     def ends_connections(self) -> bool:
         return self._network in ENDING
 
+    def plan(self, assignment: Assignment) -> UutPlan:
+        networks = {path.name: PrivateNetwork.of(path) for path in assignment.paths}
+        links = _links(assignment.paths, self._vmm.attachment(self._spec(assignment)))
+        interfaces = {link.stream: link.interface for link in links}
+        return replace(
+            super().plan(assignment),
+            listening={stream: network.address for stream, network in networks.items()},
+            taps={stream: self._tap(network, interfaces.get(stream)) for stream, network in networks.items()},
+        )
+
     def ready(self) -> Ready:
         ready, paths = super().ready(), self.site.paths
         facts = {name: fact for name, fact in ready.facts.items() if name != "forward"}
         if paths and self._network == "nat":
             facts["attachment"] += f", {NETWORKS[self._network]}"
-        networks = {path.name: PrivateNetwork.of(path) for path in paths}
-        links = {link.stream: link.interface for link in self._started.links}
-        return replace(
-            ready,
-            facts=facts,
-            at_sink={},
-            addresses={stream: network.machine_address for stream, network in networks.items()},
-            listening={stream: network.address for stream, network in networks.items()},
-            taps={
-                stream: TapPoint(links[stream], network.address)
-                if stream in links
-                else TapPoint(network.nic, network.machine_address, ends_connections=True)
-                for stream, network in networks.items()
-            },
-        )
+        plan = self.plan(self.site.assignment)
+        addresses = {path.name: PrivateNetwork.of(path).machine_address for path in paths}
+        reached = replace(ready, addresses=addresses, listening=plan.listening, taps=plan.taps)
+        return replace(reached, facts=facts, at_sink={})
+
+    def _tap(self, network: PrivateNetwork, interface: str | None) -> TapPoint:
+        """Return the tap at the interface of the machine for the guest's NIC; without one, at the ingress NIC."""
+        if interface is None:
+            return TapPoint(network.nic, network.machine_address, ends_connections=True)
+        return TapPoint(interface, network.address)
 
     def _nics(self, paths: Sequence[StreamPath], kind: str) -> tuple[GuestNic, ...]:
         return private_nics(paths, kind)
@@ -136,6 +145,14 @@ class PrivateGuest(Guest):
             changes.append(AddAddress(None, nic, network.address, PREFIX_LENGTH))
             changes.append(AddRoute(None, 4, nic, _MAIN_TABLE, network.gateway, path.src_network))
         return changes
+
+    def _forward(self, site: Site, running: StartedGuest, host: Host) -> None:
+        super()._forward(site, running, host)
+        for path in site.paths if self._network == "passt" else ():
+            # passt learns the guest's MAC address from the first frame that the guest sends: a request for an address.
+            nic, gateway = running.nics[path.name].ingress, PrivateNetwork.of(path).gateway
+            asked = ["ip", "neigh", "replace", gateway, "dev", nic, "lladdr", _ANY_MAC, "nud", "probe"]
+            run_checked(host, asked)
 
     @property
     def _stack(self) -> PointKind:

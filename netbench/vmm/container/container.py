@@ -96,7 +96,7 @@ class ContainerOptions(GuestOptions):
     attachment: Annotated[
         Literal["bridge", "macvlan", "nat"], BeforeValidator(partial(refuse_attachment, others=_ATTACHED_OTHERWISE))
     ] = "bridge"
-    """bridge: bridged. macvlan: virtual NICs on NICs of the host, with routing. nat: a private network; it serves only."""
+    """bridge: bridged. macvlan: virtual NICs on NICs of the host, with routing. nat: a private network; serves only."""
     memory: Memory | None = None
     """Memory limit of all processes, without swap. Default: none."""
     root: Literal["host", "image"] = "host"

@@ -46,8 +46,8 @@ from netbench.vmm.qemu.command import (
     qemu_command,
     qemu_program,
 )
-from netbench.vmm.qemu.passt import Passt
 from netbench.vmm.qemu.options import NIC_KINDS, GuestAgentChannel, QemuOptions, SshChannel
+from netbench.vmm.qemu.passt import Passt, passt_command
 from netbench.vmm.qemu.process import QemuGuest
 from netbench.vmm.qemu.qmp import GuestAgentHost, QmpConnection
 
@@ -160,7 +160,9 @@ class Qemu(Vmm):
 
     def command(self, spec: GuestSpec) -> str:
         machine = self._machine(spec, self.options.accelerator, self._boot(_PLANNED_SSH_PORT))
-        return shlex.join(qemu_command(replace(machine, confinement=CONFINEMENTS[0]), RunFiles(spec.directory)))
+        qemu = qemu_command(replace(machine, confinement=CONFINEMENTS[0]), RunFiles(spec.directory))
+        passts = (passt_command(nic.network) for nic in spec.nics if nic.network and self.network == "passt")
+        return "".join(f"{shlex.join(passt)} &\n" for passt in passts) + shlex.join(qemu)
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         options = self.options
