@@ -56,10 +56,9 @@ def unserved_workloads(profile: Profile, uuts: Mapping[str, UnitUnderTest]) -> d
         found = {workload.name: _unserved_reason(profile, workload, uut) for workload in profile.tool}
         if found := {workload: reason for workload, reason in found.items() if reason}:
             reasons[name] = found
-    for workload in profile.tool:
-        if uuts and all(workload.name in reasons.get(name, {}) for name in uuts):
-            each = "; ".join(f"UUT {uut}: {of_uut[workload.name]}" for uut, of_uut in reasons.items())
-            raise UsageError(f"profile {profile.name}: tool: no UUT can serve {workload}: {each}")
+    if profile.tool and uuts and all(len(reasons.get(name, {})) == len(profile.tool) for name in uuts):
+        each = "; ".join(f"UUT {uut}: {' and '.join(dict.fromkeys(found.values()))}" for uut, found in reasons.items())
+        raise UsageError(f"profile {profile.name}: tool: no UUT can serve: {each}")
     return reasons
 
 

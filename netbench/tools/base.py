@@ -47,7 +47,8 @@ class FlowEnds:
 
     `directory` of the server's host is for its files; it disappears with the run. `listen` is the server's own address
     where clients connect to another one, which is translated; empty: the same. The client runs on the CPUs
-    `client_cpus` of its machine; empty: any.
+    `client_cpus` of its machine; empty: any. If connections are `accepted_by_host`, a client can connect before the
+    server is there.
     """
 
     stream: str
@@ -59,6 +60,7 @@ class FlowEnds:
     interface: str = ""  # of the client's host, towards the server
     listen: str = ""
     client_cpus: tuple[int, ...] = ()
+    accepted_by_host: bool = False
 
     @property
     def bound(self) -> str:
@@ -157,7 +159,7 @@ class Tool(ABC):
         self.before_serving(ends)
         running = RunningServer.started(ends, self.server_command(ends))
         try:
-            running.await_ready(connects=self.can_be_probed)
+            running.await_ready(connects=self.can_be_probed and not ends.accepted_by_host)
         except BaseException:
             running.stop()
             raise

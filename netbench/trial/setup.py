@@ -209,17 +209,18 @@ def _flows(
         interface = endpoints.path.source.interface
         reached = addresses[name], directory, interface, active.ready.listening.get(name, "")
         client_cpus, tap_cpus = _cpus_beside_guests(setup, endpoints)
-        ends.append(FlowEnds(name, number, endpoints.source_host, inside, *reached, client_cpus))
         path, places = endpoints.path, dict[str, tuple[Host, TapPoint]]()
+        point = active.ready.taps.get(name) or TapPoint(path.ingress.interface if path.ingress else "", addresses[name])
+        client = endpoints.source_host
+        ends.append(FlowEnds(name, number, client, inside, *reached, client_cpus, point.ends_connections))
         if task.name == VICTIM:  # a tap beside a neighbour would only disturb
-            places[CLIENT] = endpoints.source_host, TapPoint(path.source.interface, addresses[name])
+            places[CLIENT] = client, TapPoint(path.source.interface, addresses[name])
         if task.name == VICTIM and path.ingress:
-            point = active.ready.taps.get(name, TapPoint(path.ingress.interface, addresses[name]))
             places[HOST if point.ends_connections else GUEST] = active.uut.site.host, point
-        for place, (host, point) in places.items():
+        for place, (host, at) in places.items():
             target = (captures or Path(setup.scratch or "/tmp")) / f"trial-{trial:06}-{name}-{place}.pcap"
-            pair = FlowAddresses(path.src_ip, point.server_address)
-            taps.append(WireTap(place, host, point.interface, pair, ends[-1], target, captures is not None, tap_cpus))
+            pair = FlowAddresses(path.src_ip, at.server_address)
+            taps.append(WireTap(place, host, at.interface, pair, ends[-1], target, captures is not None, tap_cpus))
     return GuestFlows(task, serve, setup.make_tool(serve.workload), ends, taps=taps)
 
 

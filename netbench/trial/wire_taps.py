@@ -273,10 +273,10 @@ def _without_buffered(tool: FlowFigures, wire: FlowFigures, buffered: int) -> Fl
 def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigures) -> Iterator[str]:
     """Yield a text if a tool reports another number of lost datagrams than was lost between the two taps."""
     sent, arrived = client.to_server_segments, guest.to_server_segments
-    end, where = "server", "behind the guest's link"
+    end, where = "server", "behind the guest's link,"
     if result.to_client_bytes is not None:
         sent, arrived = guest.to_client_segments, client.to_client_segments
-        end, where = "client", "behind the client's link"
+        end, where = "client", "behind the client's link,"
     if guest.place == HOST:
         where = "in the user networking of the host, or"
     if sent is None or arrived is None or client.dropped_frames or guest.dropped_frames:
@@ -285,7 +285,7 @@ def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigur
     if abs(lost - on_link) > allowed:
         yield (
             f"{lost:,} of {result.started or 0:,} datagrams lost by the tool, {on_link:,} of {sent:,} between the "
-            f"taps: the others were dropped {where}, in the socket of the tool's {end}"
+            f"taps: the others were dropped {where} in the socket of the tool's {end}"
         )
 
 

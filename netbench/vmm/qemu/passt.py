@@ -17,7 +17,7 @@ from netbench.vmm.qemu import run_passt
 
 _SOCKET_S = 20.0
 _NETMASK = "255.255.255.0"  # of PREFIX_LENGTH
-_NOISE = "to syslog"
+_NOISE = ("to syslog", "run as root")  # of an intact passt
 
 
 def passt_command(network: PrivateNetwork) -> list[str]:
@@ -56,7 +56,7 @@ class Passt:
         code = self._process.poll() if self._process else None
         if code is None or self._complaint is None:
             return ""
-        lines = [line for line in self._complaint.text(LAST_WORDS_S).splitlines() if _NOISE not in line]
+        lines = [line for line in self._complaint.text(LAST_WORDS_S).splitlines() if not any(noise in line for noise in _NOISE)]
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return f"{self._title} {how}" + (f": {lines[-1].strip()}" if lines else "")
 
