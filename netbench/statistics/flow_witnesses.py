@@ -71,6 +71,11 @@ def tap_of(flow: FlowResult, place: str) -> WireFigures | None:
     return next((tap for tap in flow.wire if tap.place in places and not tap.error), None)
 
 
+def is_ended_by_host(flow: FlowResult) -> bool:
+    """Return whether the guest's host ended the connections of a flow, so that handshakes are those of the host."""
+    return any(tap.place == HOST for tap in flow.wire)
+
+
 def witnessed(groups: Iterable[WorkloadGroup]) -> Iterator[WitnessedFigure]:
     """Yield the figures that taps captured of each cell, over its valid and suspicious trials."""
     for group in groups:
@@ -157,8 +162,9 @@ def _figures(group: WorkloadGroup, trials: Sequence[TrialResult]) -> Iterator[Wi
     yield from summed("retransmissions", "", _of_tool("retransmissions"), _at(CLIENT, "retransmissions"))
     yield from summed("lost datagrams", "", _of_tool("lost_datagrams"), _lost_datagrams, "datagrams")
     for on_wire, title in _TITLES.items():
+        seen = [flow for flow in flows if on_wire != "handshake" or not is_ended_by_host(flow)]
         wire = Latencies.merged(
-            times for flow in flows if (tap := tap_of(flow, CLIENT)) for times in tap.latencies if times.kind == on_wire
+            times for flow in seen if (tap := tap_of(flow, CLIENT)) for times in tap.latencies if times.kind == on_wire
         )
         kinds = (kind for kind, name in _TIMES.items() if name == on_wire)
         tool = next((times for kind in kinds if (times := latencies_of(flows, kind))), None)

@@ -92,7 +92,7 @@ class PrivateGuest(Guest):
         ready, paths = super().ready(), self.site.paths
         facts = {name: fact for name, fact in ready.facts.items() if name != "forward"}
         if paths and self._network == "nat":
-            facts["attachment"] += f", {NETWORKS[self._network]}"
+            facts["attachment"] += f" behind {NETWORKS[self._network]}"
         plan = self.plan(self.site.assignment)
         addresses = {path.name: PrivateNetwork.of(path).machine_address for path in paths}
         reached = replace(ready, addresses=addresses, listening=plan.listening, taps=plan.taps)

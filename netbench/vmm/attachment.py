@@ -15,7 +15,7 @@ from netbench.tools.base import server_port
 Network = Literal["nat", "user", "passt"]
 # Values of the option `attachment` with which a guest is in a private network: it serves, and forwards no frames.
 NETWORKS: Mapping[str, str] = {
-    "nat": "NAT by nftables",
+    "nat": "NAT",
     "user": "user networking (SLIRP)",
     "passt": "user networking (passt)",
 }

@@ -124,12 +124,8 @@ class AddMacvlan(AddLink):
     mac: str
 
     @property
-    def inside(self) -> str | None:
-        # The kernel removes links of a removed namespace late, and its address is reserved on the NIC until then.
-        return None
-
-    @property
     def undo_tool(self) -> tuple[str, ...]:
+        # It does not go with the guest's namespace, which the kernel removes late: its address is reserved until then.
         return tool_in("ip", self.guest_netns)
 
     def with_former_state(self, state: MachineState) -> Self:

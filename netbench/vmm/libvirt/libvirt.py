@@ -97,7 +97,7 @@ class Libvirt(Qemu):
     runs_hosts: ClassVar[bool] = False
     supports = replace(
         Qemu.supports,
-        attachments=("tap", "nat"),
+        attachments=("tap", "tap behind NAT"),
         counters=("attachment (as domifstat counts)", "NICs, queue and IP layer inside"),
     )
     may_need = (

@@ -131,9 +131,9 @@ class RunFiles:
         self.nvram = directory / "nvram"  # UEFI variables of a guest that is a copy of a libvirt domain
         self.pid = directory / "pid"  # QEMU's process id, as text
 
-    def passt(self, nic: str) -> Path:
-        """Return the socket between QEMU and the passt of a NIC."""
-        return self.directory / f"passt-{nic}"
+    def passt(self, nic: int) -> Path:
+        """Return the socket between QEMU and the passt of a NIC, by its number from 0."""
+        return self.directory / f"passt{nic}"
 
 
 def qemu_program() -> str:

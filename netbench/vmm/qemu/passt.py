@@ -56,7 +56,11 @@ class Passt:
         code = self._process.poll() if self._process else None
         if code is None or self._complaint is None:
             return ""
-        lines = [line for line in self._complaint.text(LAST_WORDS_S).splitlines() if not any(noise in line for noise in _NOISE)]
+        lines = [
+            line
+            for line in self._complaint.text(LAST_WORDS_S).splitlines()
+            if not any(noise in line for noise in _NOISE)
+        ]
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return f"{self._title} {how}" + (f": {lines[-1].strip()}" if lines else "")
 

@@ -68,8 +68,8 @@ class QemuGuest(QemuVm):
 
     def start(self) -> None:
         """Start QEMU and connect to its monitor; TestbedError, with QEMU's output, when it ends instead."""
-        for passt in self._passts:
-            passt.start(self.files.passt(passt.nic.interface))
+        for number, passt in enumerate(self._passts):
+            passt.start(self.files.passt(number))
         self.process = self._host.spawn(qemu_command(self._description, self.files, self._host))
         assert self.process.stdout is not None
         assert self.process.stderr is not None

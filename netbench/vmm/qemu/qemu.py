@@ -28,7 +28,7 @@ from netbench.linux.requirements import (
 )
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.attachment import ENDING, Attachment, macvtap, tap, user_networking
+from netbench.vmm.attachment import ENDING, NETWORKS, Attachment, macvtap, tap, user_networking
 from netbench.vmm.base import GuestNic, GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm, on_vm
 from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.qemu.acceleration import Acceleration, choose, kvm_remedy, recall_kvm, try_kvm
@@ -75,7 +75,11 @@ class Qemu(Vmm):
     runs_hosts: ClassVar[bool] = True
     kinds = (Virtualisation.FULL, Virtualisation.HARDWARE)
     nic_models = NIC_KINDS
-    supports = replace(Vmm.supports, attachments=("tap", "macvtap", "nat", "user", "passt"), pinning=_PINNING)
+    supports = replace(
+        Vmm.supports,
+        attachments=("tap", "macvtap", "tap behind NAT", *(NETWORKS[network] for network in ENDING)),
+        pinning=_PINNING,
+    )
     emulated_without = "kvm"
     may_need: ClassVar[tuple[Requirement, ...]] = (
         Feature("tun", "taps for guests", IN_NETNS, "CONFIG_TUN", "tun", Probes.tun, optional=True),
@@ -215,7 +219,7 @@ class Qemu(Vmm):
             case "user":
                 return replace(virtual, network=nic.network)
             case "passt":
-                return replace(virtual, cable=f"connect:{RunFiles(spec.directory).passt(nic.interface)}")
+                return replace(virtual, cable=f"connect:{RunFiles(spec.directory).passt(spec.nics.index(nic))}")
         return virtual
 
     def _boot(self, ssh_port: int, host: Host | None = None) -> KernelBoot | DiskBoot:
