@@ -100,7 +100,7 @@ class TrialSetup:
     the delays of threads of this machine. `packets` are the described packets of trials, by name; some trials send
     plain ones if `sends_plain`. `learning` determines when sinks send learning frames. `make_tool` returns the tool of
     a workload. `foreign_cpu` reads the CPU time of other programs, which the tools of flows compete with. `cpus` are
-    the usable CPUs of this machine.
+    the usable CPUs of this machine. Taps follow one of `witnessed` connections; 0: there are no taps.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -120,6 +120,7 @@ class TrialSetup:
     learning: LearningSchedule = field(default_factory=LearningSchedule)
     sends_plain: bool = True
     cpus: Sequence[int] = ()
+    witnessed: int = 1
     make_tool: Callable[[Workload], Tool] = no_tool
 
     def packet_of(self, path: StreamPath, size: FrameSize) -> Packet | None:
@@ -213,24 +214,26 @@ def _flows(
         point = active.ready.taps.get(name) or TapPoint(path.ingress.interface if path.ingress else "", addresses[name])
         client = endpoints.source_host
         ends.append(FlowEnds(name, number, client, inside, *reached, client_cpus, point.ends_connections))
-        if task.name == VICTIM:  # a tap beside a neighbour would only disturb
+        witnessed = setup.witnessed if task.name == VICTIM else 0  # a tap beside a neighbour would only disturb
+        if witnessed:
             places[CLIENT] = client, TapPoint(path.source.interface, addresses[name])
-        if task.name == VICTIM and path.ingress:
+        if witnessed and path.ingress:
             places[HOST if point.ends_connections else GUEST] = active.uut.site.host, point
         for place, (host, at) in places.items():
             target = (captures or Path(setup.scratch or "/tmp")) / f"trial-{trial:06}-{name}-{place}.pcap"
-            pair = FlowAddresses(path.src_ip, at.server_address)
-            taps.append(WireTap(place, host, at.interface, pair, ends[-1], target, captures is not None, tap_cpus))
+            where = host, at.interface, FlowAddresses(path.src_ip, at.server_address)
+            taps.append(WireTap(place, *where, ends[-1], target, captures is not None, tap_cpus, witnessed))
     return GuestFlows(task, serve, setup.make_tool(serve.workload), ends, taps=taps)
 
 
 def _cpus_beside_guests(setup: TrialSetup, ends: Endpoints) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the CPUs of a client and of its taps: those of source and sink, else those without a pinned guest."""
-    if any(ends.cpus) or {nic.machine for nic in ends.path.nics.values()} != {None}:
+    """Return the CPUs of a client and of its taps: those of source and sink, or else all, without those of guests."""
+    if {nic.machine for nic in ends.path.nics.values()} != {None}:
         return ends.cpus
     taken = {cpu for active in setup.guests.values() for cpu in active.cpus}
     free = tuple(cpu for cpu in setup.cpus if cpu not in taken) if taken else ()
-    return free, free
+    client, tap = (tuple(cpu for cpu in cpus if cpu not in taken) or free for cpus in ends.cpus)
+    return client, tap
 
 
 def _packet(setup: TrialSetup, path: StreamPath, active: ActiveGuest, size: FrameSize) -> Packet | None:

@@ -79,7 +79,13 @@ def test_a_neighbour_serves_behind_nat_too(results, tmp_path):
         "hosts": {"source": {}, "uut": {}, "sink": {}},
         "links": [{"ends": [f"{end}{n}" for end in ends], "rate": "1Gbit/s"} for n in (1, 2) for ends in links],
         "streams": [
-            {"name": name, "source": f"source/tx{n}", "ingress": f"uut/in{n}", "egress": f"uut/out{n}", "sink": f"sink/rx{n}"}
+            {
+                "name": name,
+                "source": f"source/tx{n}",
+                "ingress": f"uut/in{n}",
+                "egress": f"uut/out{n}",
+                "sink": f"sink/rx{n}",
+            }
             for n, name in ((1, "s1"), (2, "n1"))
         ],
         "neighbours": [{"name": "second", "streams": ["n1"]}],

@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from netbench.errors import UsageError
 from netbench.model.stream_paths import stream_paths
+from netbench.model.topology import Topology
 from netbench.testbed.resolved import make_uut, resolve
 from netbench.uut.base import Assignment, TapPoint
 from tests.unit.inputs import profile, shared_topology, topology, topology_both_ways
@@ -16,7 +17,7 @@ ROUTER = {"name": "route", "kind": "raw", "forward": "route"}
 MACVLAN = {"name": "macvlan", "kind": "container", "attachment": "macvlan", "forward": "route"}
 SERVED = {"frame_sizes": [], "tool": "http", "loads": ["100/s"]}
 
-REFUSED_OPTIONS = {
+REFUSED_OPTIONS: dict[str, tuple[dict[str, object], str]] = {
     "a container's macvtap": ({"kind": "container", "attachment": "macvtap"}, "a container has macvlan"),
     "a container's user networking": ({"kind": "container", "attachment": "user"}, "user networking is for guests of"),
     "a container's passt": ({"kind": "container", "attachment": "passt"}, "user networking is for guests of kind qemu"),
@@ -52,7 +53,7 @@ def test_options_that_do_not_go_together(name):
     assert words in str(caught.value)
 
 
-REFUSED_CAMPAIGNS = {
+REFUSED_CAMPAIGNS: dict[str, tuple[Topology, dict[str, object], str]] = {
     "frames through NAT": (topology(uuts=[NAT]), {}, "no frames pass: NAT forwards connections only"),
     "frames through SLIRP": (topology(uuts=[USER]), {}, "no frames pass: user networking (SLIRP) forwards"),
     "a neighbour that forwards": (
