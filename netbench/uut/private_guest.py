@@ -32,7 +32,7 @@ from netbench.uut.guest import Guest, StartedGuest
 from netbench.uut.guest_links import GuestLink, GuestNics, guest_links, private_nics
 from netbench.uut.packet_interfaces import NO_HANDLING
 from netbench.uut.routing import forwarding_switches
-from netbench.vmm.attachment import ENDING, NETWORKS, Attachment, PrivateNetwork
+from netbench.vmm.attachment import ENDING, MASQUERADE, NETWORKS, Attachment, PrivateNetwork
 from netbench.vmm.base import GuestNic, GuestSpec, Vmm
 
 _ANY_MAC = "02:6e:68:00:00:01"  # of nobody, until the first reply
@@ -124,7 +124,7 @@ class PrivateGuest(Guest):
     @property
     def _needs_of_bridges(self) -> frozenset[str]:
         is_nat = self._network == "nat"
-        return super()._needs_of_bridges | {"nat", "nft", "forwarding"} if is_nat else frozenset()
+        return super()._needs_of_bridges | {"nft", MASQUERADE.name, "forwarding"} if is_nat else frozenset()
 
     def _links(self, spec: GuestSpec, paths: Sequence[StreamPath]) -> tuple[GuestLink, ...]:
         return _links(paths, self._vmm.attachment(spec))

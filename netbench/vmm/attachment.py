@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from netbench.linux.changes import AddMacvlan, AddMacvtap, AddTap, AddVeth, Change
+from netbench.linux.requirements import IN_NETNS, Feature, Probes
 from netbench.model.paths import StreamPath
 from netbench.model.traffic import PREFIX_LENGTH
 from netbench.tools.base import server_port
@@ -21,6 +22,15 @@ NETWORKS: Mapping[str, str] = {
 }
 # Of these, the ones with which a process of the machine ends all connections of clients.
 ENDING = ("user", "passt")
+MASQUERADE = Feature(
+    "masquerade",
+    "guests with `attachment: nat`",
+    (*IN_NETNS, "nft"),
+    "CONFIG_NFT_MASQ and CONFIG_NFT_NAT",
+    "nft_masq",
+    Probes.masquerade,
+    optional=True,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,17 @@ from tests.netns.yard import FRAMES, fresh_yard
 pytestmark = pytest.mark.root
 
 ROOTS = settings(**{f"topology__uuts__container-{how}__root": "host" for how in ("bridge", "macvlan", "nat")})
+# Prints the address of its first client; and connects to that, once it is there.
+LISTEN = "import socket; print(socket.create_server(('0.0.0.0', 7000)).accept()[1][0])"
+CONNECT = """
+import socket, sys, time
+for _ in range(100):
+    try:
+        socket.create_connection((sys.argv[1], 7000), 2)
+        break
+    except OSError:
+        time.sleep(0.05)
+"""
 OUTSIDE, GUEST = "198.18.1.1", "10.118.1.2"
 
 
@@ -137,13 +148,8 @@ def test_nat_masquerades_and_is_undone(yard):
         assert active.ready.listening == {path.name: GUEST}
         inside = active.ready.inside
         assert inside is not None
-        listen = "import socket as s; l = s.create_server(('0.0.0.0', 7000)); c, peer = l.accept(); print(peer[0])"
-        server = outside.spawn(["python3", "-c", listen])
-        connect = (
-            f"import socket as s, time\nfor _ in range(100):\n try: s.create_connection(('{path.src_ip}', 7000), 2); break"
-            "\n except OSError: time.sleep(0.05)"
-        )
-        run_checked(inside, ["python3", "-c", connect])
+        server = outside.spawn(["python3", "-c", LISTEN])
+        run_checked(inside, ["python3", "-c", CONNECT, path.src_ip])
         assert server.communicate(timeout=10)[0].strip() == OUTSIDE
         during = state_of(host)
         assert "masquerade" in during["rules"]

@@ -1,5 +1,7 @@
 """Ways of attaching guests: options that go with a kind, plans, and refusals before anything is touched."""
 
+from collections.abc import Mapping
+
 import pytest
 from pydantic import ValidationError
 
@@ -53,7 +55,7 @@ def test_options_that_do_not_go_together(name):
     assert words in str(caught.value)
 
 
-REFUSED_CAMPAIGNS: dict[str, tuple[Topology, dict[str, object], str]] = {
+REFUSED_CAMPAIGNS: dict[str, tuple[Topology, Mapping[str, object], str]] = {
     "frames through NAT": (topology(uuts=[NAT]), {}, "no frames pass: NAT forwards connections only"),
     "frames through SLIRP": (topology(uuts=[USER]), {}, "no frames pass: user networking (SLIRP) forwards"),
     "a neighbour that forwards": (
@@ -152,6 +154,6 @@ def test_a_macvlan_needs_no_bridge():
 
 
 def test_requirements_are_named():
-    assert {"nat", "nft", "forwarding", "bridge"} <= plan_of(NAT).needs
+    assert {"masquerade", "nft", "forwarding", "bridge"} <= plan_of(NAT).needs
     assert "passt" in plan_of(PASST).needs
     assert "passt" not in plan_of(USER).needs

@@ -24,7 +24,7 @@ from netbench.linux.requirements import ON_VETH, Command, Facility, Feature, Pro
 from netbench.model.fields import Memory
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.attachment import Attachment, macvlan, refuse_attachment, veth
+from netbench.vmm.attachment import MASQUERADE, Attachment, macvlan, refuse_attachment, veth
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
 from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, GuestByCommand, stopped_on_error
 from netbench.vmm.container.cgroups import MEMINFO, MEMORY_GROUPS, AddMemoryGroup, cgroup_procs_files, with_limit
@@ -161,6 +161,7 @@ class Container(Vmm):
         BINDINGS,
         Command("nsenter", "util-linux", "commands inside containers", optional=True),
         MEMORY_GROUPS,
+        MASQUERADE,
         Feature(
             "macvlan",
             "containers on NICs of the host",

@@ -28,7 +28,7 @@ from netbench.linux.requirements import (
 )
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.attachment import ENDING, NETWORKS, Attachment, macvtap, tap, user_networking
+from netbench.vmm.attachment import ENDING, MASQUERADE, NETWORKS, Attachment, macvtap, tap, user_networking
 from netbench.vmm.base import GuestNic, GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm, on_vm
 from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.qemu.acceleration import Acceleration, choose, kvm_remedy, recall_kvm, try_kvm
@@ -92,6 +92,7 @@ class Qemu(Vmm):
             Probes.macvtap,
             optional=True,
         ),
+        MASQUERADE,
         Command(qemu_program(), _PACKAGES.get(qemu_program(), "qemu-system"), "guests", optional=True),
         Command("passt", "passt", "guests with `attachment: passt`", optional=True),
         Command("ssh", "openssh-client", "guests whose disk image is reached over SSH", optional=True),
@@ -125,6 +126,8 @@ class Qemu(Vmm):
         """Raise UsageError for CPUs that this machine lacks, and for a disk image or key that does not exist."""
         options = self.options
         if on_vm(paths):
+            if options.attachment == "passt":
+                raise UsageError("attachment: a VM that is a host has no passt; use user, or a host that is no VM")
             if options.is_disk:
                 raise UsageError("image: a VM that is a host has no disk images; use a guest image of netbench")
             return  # the CPUs of the VM are checked there
