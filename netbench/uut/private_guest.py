@@ -35,7 +35,7 @@ from netbench.uut.routing import forwarding_switches
 from netbench.vmm.attachment import ENDING, MASQUERADE, NETWORKS, Attachment, PrivateNetwork
 from netbench.vmm.base import GuestNic, GuestSpec, Vmm
 
-_ANY_MAC = "02:6e:68:00:00:01"  # of nobody, until the first reply
+_ANY_MAC = "02:6e:68:00:00:01"  # of no interface; the reply replaces it
 _MAIN_TABLE = 254  # of routes (ip-route(8))
 
 

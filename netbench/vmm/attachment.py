@@ -74,7 +74,7 @@ def macvtap() -> Attachment:
 
 
 def macvlan(guest_netns: str) -> Attachment:
-    """Return a virtual NIC with a MAC address of its own, in the named network namespace of the guest.
+    """Return a virtual NIC with a separate MAC address, in the named network namespace of the guest.
 
     It is made on a NIC of the machine (mode bridge) and receives only frames to its MAC address, and broadcasts.
     """

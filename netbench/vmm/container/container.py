@@ -73,7 +73,7 @@ _BEFORE_ITS_OWN = ["/bin/sh", "-c", f'echo {_READY}; exec "$@"', "sh"]  # if the
 _START = f'export {MARK}="${{{MARK}-}}" && '
 _START += 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
 _ATTACHED_OTHERWISE = {
-    "macvtap": "a tap is for guests with a kernel of their own; a container has macvlan",
+    "macvtap": "it is for guests with a separate kernel; a container has macvlan",
     **dict.fromkeys(("user", "passt"), "user networking is for guests of kind qemu; a container has bridge or nat"),
 }
 _FIRST = 1  # the process id of its first process inside the container

@@ -59,7 +59,7 @@ def switch(value: object) -> object:
 
 _ATTACHED_OTHERWISE = {
     "tap": "write bridge: a tap that is bridged to a NIC of the host",
-    "macvlan": "it is for containers; a guest with a kernel of its own has macvtap",
+    "macvlan": "it is for containers; a guest under QEMU has macvtap",
 }
 NicModel = Literal["virtio-net-pci", "e1000", "vmxnet3", "rtl8139"]
 NIC_KINDS: Mapping[str, NicKind] = {

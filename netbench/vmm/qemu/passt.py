@@ -9,7 +9,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import confined, outside
 from netbench.hosts.pipes import Tail, end
 from netbench.hosts.remote_code import program_command
-from netbench.linux.proc import parse_process
+from netbench.linux.proc import parse_process, parse_pss
 from netbench.vmm.attachment import PrivateNetwork
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.connected_guest import LAST_WORDS_S, pid_in
@@ -67,14 +67,23 @@ class Passt:
     def cpu_s(self) -> float:
         """Return its CPU time, in seconds; 0 once it has ended."""
         with suppress(TestbedError, ValueError):
-            return parse_process(outside(self._host).read(f"/proc/{self._pid}/stat")).cpu_s
+            return parse_process(self._of_process("stat")).cpu_s
         return 0.0
+
+    def memory_bytes(self) -> int:
+        """Return the memory that it uses; 0 once it has ended."""
+        with suppress(TestbedError, ValueError):
+            return parse_pss(self._of_process("smaps_rollup"))
+        return 0
 
     def stop(self) -> None:
         """End it; harmless when it has ended, or was never started."""
         process, self._process = self._process, None
         if process:
             end(process)
+
+    def _of_process(self, file: str) -> str:
+        return outside(self._host).read(f"/proc/{self._pid}/{file}")
 
     @property
     def _title(self) -> str:

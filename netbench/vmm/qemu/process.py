@@ -112,6 +112,11 @@ class QemuGuest(QemuVm):
         own_s = super().cpu_s()
         return None if own_s is None else own_s + sum(passt.cpu_s() for passt in self._passts)
 
+    def memory_bytes(self) -> int | None:
+        """Return the memory of QEMU and of its user networking."""
+        own = super().memory_bytes()
+        return None if own is None else own + sum(passt.memory_bytes() for passt in self._passts)
+
     def pin(self, vcpus: Sequence[Sequence[int]], io: Sequence[int]) -> None:
         """Bind vCPU n to the CPUs vcpus[n], and all other threads to `io`; empty: anywhere.
 
