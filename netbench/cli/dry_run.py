@@ -33,7 +33,8 @@ from netbench.testbed.bring_up import (
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.flow_checks import make_tool, workloads_in
-from netbench.testbed.resolved import cpus_of, make_backends
+from netbench.testbed.guest_specs import cpus_of
+from netbench.testbed.resolved import make_backends
 from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.tools.base import Demand, FlowEnds, SecondTier, second_ends
