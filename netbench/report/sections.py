@@ -8,13 +8,14 @@ from netbench.report.blocks import Block, Bullets, Choice, Folded, Heading, Note
 from netbench.report.figures.loss_by_place import lossy_outcomes
 from netbench.report.flow_sections import FLOW_SECTIONS
 from netbench.report.formats import count, sentence
-from netbench.report.model import ReportModel, View, schlosser2011
+from netbench.report.model import ReportModel, View
 from netbench.report.neighbour_sections import (
     isolation_section,
     second_guest_computes_section,
     second_guest_forwards_section,
     second_guest_itself,
 )
+from netbench.report.published import schlosser2011
 from netbench.report.section_parts import (
     Sections,
     by_view,

@@ -7,6 +7,7 @@ from netbench.report.tables import (
     interference,
     losses,
     packets,
+    published,
     results,
     searches,
     stability,
@@ -16,5 +17,19 @@ from netbench.report.tables import (
 )
 from netbench.report.tables.registry import EXPORTED, TABLES, report_table, tables_of
 
-MODULES = (delay, flow_ends, flows, interference, losses, packets, results, searches, stability, tester, uuts, verdicts)
+MODULES = (
+    delay,
+    flow_ends,
+    flows,
+    interference,
+    losses,
+    packets,
+    published,
+    results,
+    searches,
+    stability,
+    tester,
+    uuts,
+    verdicts,
+)
 __all__ = ["EXPORTED", "MODULES", "TABLES", "report_table", "tables_of"]

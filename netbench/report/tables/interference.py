@@ -23,7 +23,8 @@ from netbench.report.formats import (
     percent,
     sentence,
 )
-from netbench.report.model import PublishedTable, ReportModel, baselines, uut_cell
+from netbench.report.model import ReportModel, baselines, uut_cell
+from netbench.report.published import PublishedTable
 from netbench.report.styles import Style
 from netbench.report.tables.registry import number, report_table, size_column, uut_column
 from netbench.statistics.groups import Victim, grouped
