@@ -66,8 +66,9 @@ class WireFigures:
 
     Bytes are payload that was delivered, each byte of a TCP stream once. Segments are as on the wire: datagrams of UDP.
     `dropped_frames` were lost by the capture, `uncaptured_bytes` were acknowledged and are not in it. The `latencies`
-    are of the kinds `exchange` (first byte of a request to last byte of its response) and `handshake`. `error` is the
-    reason why the capture is useless or damaged; empty otherwise.
+    are of the kinds `exchange` (first byte of a request to last byte of its response) and `handshake`. `began_ns` is
+    the time of the first packet since 1970, by the clock of the tap's machine. `error` is the reason why the capture is
+    useless or damaged; empty otherwise.
     """
 
     place: str
@@ -81,6 +82,7 @@ class WireFigures:
     uncaptured_bytes: int | None = None
     connections: int | None = None
     latencies: tuple[Latencies, ...] = ()
+    began_ns: int | None = None
     error: str = ""
 
 

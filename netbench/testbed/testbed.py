@@ -130,7 +130,7 @@ class Testbed:
             source_clock = partial(self._monotonic, path.source.machine)
             receiver = partial(self._rings.receiver, path.name)
             usual = usual_ends(self._profile, pins)
-            ends = Endpoints(path, source, sink, usual, source_clock, sink_host, receiver, host)
+            ends = Endpoints(path, source, sink, usual, source_clock, sink_host, receiver, host, pins)
             self._endpoints[path.name] = ends
             if not has_frames:
                 continue
@@ -302,6 +302,7 @@ class Testbed:
             packets=self._profile.packets,
             learning=self._learning,
             sends_plain=PLAIN_PACKET.name in self._profile.packet_names,
+            cpus=usable_cpus(),
             make_tool=make_tool,
             cpu_delays=partial(read_cpu_delays, softirqs=self._softirqs),
             foreign_cpu=partial(read_foreign_cpu, self._run_id),

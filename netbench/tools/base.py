@@ -41,7 +41,8 @@ class FlowEnds:
     """The ends of one stream's flows: the host of the client, and the host and address of the server.
 
     `directory` of the server's host is for its files; it disappears with the run. `listen` is the server's own address
-    where clients connect to another one, which is translated; empty: the same.
+    where clients connect to another one, which is translated; empty: the same. The client runs on the CPUs
+    `client_cpus` of its machine; empty: any.
     """
 
     stream: str
@@ -52,6 +53,7 @@ class FlowEnds:
     directory: str
     interface: str = ""  # of the client's host, towards the server
     listen: str = ""
+    client_cpus: tuple[int, ...] = ()
 
     @property
     def bound(self) -> str:

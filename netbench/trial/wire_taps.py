@@ -16,6 +16,7 @@ from netbench.capture.tcp_connections import read_connections
 from netbench.capture.udp_sessions import read_datagrams
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, Process
+from netbench.hosts.host_wrappers import confined
 from netbench.hosts.pipes import Lines, end
 from netbench.hosts.remote_code import output_path
 from netbench.model.flow_result import FlowResult, Latencies, WireFigures
@@ -39,7 +40,8 @@ _DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)$", re.M)
 class WireTap:
     """A capture of one stream's flows on one interface; `place` is CLIENT or GUEST.
 
-    The capture is copied to `target` on this machine, and removed once it was read, unless `keep`.
+    It runs on the CPUs `cpus`; empty: any. The capture is copied to `target` on this machine, and removed once it was
+    read, unless `keep`.
     """
 
     place: str
@@ -49,6 +51,7 @@ class WireTap:
     ends: FlowEnds
     target: Path
     keep: bool = False
+    cpus: tuple[int, ...] = ()
     process: Process | None = None
     errors: str = ""
     dropped: int | None = None
@@ -64,7 +67,7 @@ class WireTap:
         options = ["-n", "-p", "-Z", "root", "-s", str(_SNAP_BYTES), "-B", str(_RING_KIB)]
         options += ["--time-stamp-precision=nano", "-w", self.path]
         pair = f"host {self.client_address} and host {self.ends.address} and not arp"
-        return ["tcpdump", "-i", self.interface, *options, pair]
+        return confined(["tcpdump", "-i", self.interface, *options, pair], self.cpus, "")
 
     def start(self) -> None:
         """Start to capture; TestbedError if that fails."""
@@ -156,6 +159,7 @@ def _read_tcp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
         uncaptured_bytes=traffic.to_server.uncaptured_bytes + traffic.to_client.uncaptured_bytes,
         connections=_opened(traffic) - skipped,
         latencies=tuple(times for times in (exchanges, latencies("handshake", handshakes)) if times),
+        began_ns=traffic.quality.first_ns,
         error=traffic.quality.damage,
     )
 
@@ -197,6 +201,7 @@ def _read_udp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
         to_client_segments=traffic.to_client.datagrams,
         connections=len(traffic.sessions),
         latencies=(times,) if times else (),
+        began_ns=traffic.quality.first_ns,
         error=traffic.quality.damage,
     )
 

@@ -175,6 +175,28 @@ def test_kills(results, start, victim):
     assert "nb-" not in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
 
 
+def test_clients_and_taps_keep_off_the_cpu_of_a_pinned_guest(results, start):
+    profile = results.with_suffix(".yaml")
+    profile.write_text(PROFILE.format(tool=json.dumps({"kind": "http"}), load="50/s"))
+    more = settings(duration="3s", repetitions=1, topology__neighbours__0__placement="same-cpu")
+    more += settings(topology__uuts__container__root="host", retries=0)
+    running = start("run", "netns-vmm", profile, "-o", results, "--uut", "container", *more)
+    cpus: dict[str, set[int]] = {}
+
+    def found_all() -> bool:
+        for pid, command in processes_of_runs().items():
+            for words in ("netbench.tools.tcp_client", "tcpdump -i", "nginx: master"):
+                if words in command and "taskset" not in command:
+                    cpus[words] = os.sched_getaffinity(pid)
+        return len(cpus) == 3
+
+    wait_for(found_all)
+    running.communicate(timeout=100)
+    *others, last = sorted(os.sched_getaffinity(0))
+    beside = set(others) or {last}
+    assert cpus == {"netbench.tools.tcp_client": beside, "tcpdump -i": beside, "nginx: master": {last}}
+
+
 def test_exports_have_a_row_per_flow(results, tmp_path):
     tools = [{"kind": "http"}, {"kind": "connect"}]
     profile = results.with_suffix(".yaml")
