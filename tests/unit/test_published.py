@@ -20,7 +20,6 @@ from netbench.statistics.flow_figures import FIGURES_BY_NAME
 from netbench.statistics.workload_groups import WorkloadGroup
 from tests.unit.flows_factory import flow, flow_campaign, flow_trial, latencies
 from tests.unit.report_page import report_page
-from tests.unit.results_factory import MANIFEST
 
 OF_FLOWS = [name for name in published_papers() if published_paper(name).figures]
 PROFILE_OF = {
@@ -140,7 +139,7 @@ def bandwidths(mbps, *, uut="raw", scenario=SHARED_IDLE, work=BANDWIDTH, activit
 
 def repeating(profile, trials):
     """A campaign of a profile of this name."""
-    return flow_campaign(trials, manifest={**MANIFEST, "profile": profile})
+    return replace(flow_campaign(trials), profile=profile)
 
 
 def compared(results) -> dict[tuple[str, str, str], tuple[str, str]]:
