@@ -10,14 +10,14 @@ from netbench.statistics.totals import observed_s, ratio
 from netbench.statistics.workload_groups import WorkloadGroup
 
 _MEAN, _CPU = "_mean_ms", "_cpu_percent"
-_CONSUMER = "guest"  # CPU time inside the guest, by its own kernel
+_CONSUMER = "host"  # the CPU time that a guest costs its host
 
 
 def measured(cell: WorkloadGroup, measure: str) -> Interval | None:
     """Return a measure of the valid trials of a cell with its interval over boots; None if it is unknown.
 
     `measure` is the name of a figure (flow_figures.py), `KIND_mean_ms` for the mean of times of a kind in ms, or
-    `uut_cpu_percent` or `NEIGHBOUR_cpu_percent` for the CPU time of a guest in percent of one CPU. KeyError for others.
+    `uut_cpu_percent` or `NEIGHBOUR_cpu_percent` for the CPU time that a guest costs its host, in percent of one CPU. KeyError for others.
     """
     if measure.endswith(_MEAN):
         kind = measure.removesuffix(_MEAN)

@@ -161,12 +161,12 @@ def test_a_report_has_published_and_measured_values_and_pretends_no_platform():
     rows = compared(results)
     none, title = "no equal platform", "Network bandwidth"
     assert rows[title, "bare metal", "raw"] == ("no number in the text", "100 ± 25")  # t(0.975; 2) · 10 ÷ √3 MB/s
-    assert rows[title, "Linux Containers, bridged", "container"][1] == "50.0 (n = 1)"
+    assert rows[title, "Linux Containers", "container"][1] == "50.0 (n = 1)"
     assert rows[title, "Xen, NAT", ""] == ("no overhead that can be observed", none)
     assert rows[title, none, "virtio"] == ("–", "10.0 (n = 1)")
-    assert rows[title, "KVM, bridged", "kvm"][1] == "no valid trial"
+    assert rows[title, "KVM", "kvm"][1] == "no valid trial"
     beside = "Network bandwidth beside a stressed guest"
-    assert rows[beside, "Linux Containers, bridged", "container"] == ("poor isolation", "20.0 (n = 1)")
+    assert rows[beside, "Linux Containers", "container"] == ("poor isolation", "20.0 (n = 1)")
     assert rows["Requests of the nginx web server", "bare metal", "raw"] == ("highest", "not measured")
     page = report_page(results)
     for text in ("Measured beside the paper", "Clemson University", "the caption w3", "no equal platform"):
@@ -189,7 +189,7 @@ def test_several_cells_of_a_uut_are_named():
 def cell(*, cpu_s=None, times_ms=(1.0, 2.0, 6.0)):
     trial = flow_trial(flow(latencies=(latencies("response", times_ms),) if times_ms else ()), activity=Idle())
     guests = (
-        GuestResult("victim", flows=trial.victim.flows, cpu_s={"guest": 0.25} if cpu_s else {}),
+        GuestResult("victim", flows=trial.victim.flows, cpu_s={"host": 0.25} if cpu_s else {}),
         GuestResult("second", cpu_s=cpu_s or {}),
     )
     return WorkloadGroup.of([replace(trial, guests=guests, steps_s={"observe": 2.0})])
@@ -201,10 +201,10 @@ def cell(*, cpu_s=None, times_ms=(1.0, 2.0, 6.0)):
         ("response_mean_ms", cell(), 3.0),
         ("response_mean_ms", cell(times_ms=()), None),
         ("response_p50_ms", cell(), 2.0),
-        ("uut_cpu_percent", cell(cpu_s={"guest": 0.1}), 12.5),
-        ("second_cpu_percent", cell(cpu_s={"guest": 0.1}), 5.0),
+        ("uut_cpu_percent", cell(cpu_s={"host": 0.1}), 12.5),
+        ("second_cpu_percent", cell(cpu_s={"host": 0.1}), 5.0),
         ("second_cpu_percent", cell(), None),
-        ("third_cpu_percent", cell(cpu_s={"guest": 0.1}), None),
+        ("third_cpu_percent", cell(cpu_s={"host": 0.1}), None),
     ],
 )
 def test_measures_of_cells(measure, made, value):

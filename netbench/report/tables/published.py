@@ -14,7 +14,8 @@ from netbench.statistics.intervals import Interval
 from netbench.statistics.workload_groups import WorkloadGroup
 
 NO_PLATFORM = "no equal platform"
-_NOT_MEASURED, _NOT_VALID = "not measured", "no valid trial"
+NOT_MEASURED = "not measured"
+_NOT_VALID = "no valid trial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def compared_values(paper: PublishedPaper, model: ReportModel) -> Iterator[Compa
             if not equal:
                 yield ComparedValue(figure, platform, str(value), NO_PLATFORM)
             for uut in equal:
-                for text in _measured(figure, cells, uut) or [_NOT_MEASURED]:
+                for text in _measured(figure, cells, uut) or [NOT_MEASURED]:
                     yield ComparedValue(figure, platform, str(value), text, uut, paper.platform_of(uut).remark)
         for uut in uuts:
             if paper.platform_of(uut).platform not in figure.values:
