@@ -17,7 +17,8 @@ def measured(cell: WorkloadGroup, measure: str) -> Interval | None:
     """Return a measure of the valid trials of a cell with its interval over boots; None if it is unknown.
 
     `measure` is the name of a figure (flow_figures.py), `KIND_mean_ms` for the mean of times of a kind in ms, or
-    `uut_cpu_percent` or `NEIGHBOUR_cpu_percent` for the CPU time that a guest costs its host, in percent of one CPU. KeyError for others.
+    `uut_cpu_percent` or `NEIGHBOUR_cpu_percent` for the CPU time that a guest costs its host, in percent of one CPU.
+    KeyError for others.
     """
     if measure.endswith(_MEAN):
         kind = measure.removesuffix(_MEAN)

@@ -1,4 +1,4 @@
-"""The commands that repeat papers: each workload of the shipped files runs in a container, and has its published rows."""
+"""The commands that repeat papers: each workload of the files runs in a container and has its published rows."""
 
 import pytest
 
