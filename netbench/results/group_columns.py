@@ -100,8 +100,8 @@ GROUP_COLUMNS: tuple[ExportColumn[Group], ...] = (
     mix_columns("neighbour_", "neighbours_frame_size")[0],
     column_at("packet", str, "frame_size.packet"),
     column_at("flows", int, "packet.flows"),
-    *_interval("stream_fairness", lambda group: (fairness := fairness_of_streams(group)) and fairness.index),
-    ExportColumn("streams_differ_p", float, lambda group: (fairness := fairness_of_streams(group)) and fairness.p),
+    *_interval("stream_fairness", lambda group: getattr(fairness_of_streams(group), "index", None)),
+    ExportColumn("streams_differ_p", float, lambda group: getattr(fairness_of_streams(group), "p", None)),
     # Empty for groups of frames; flow_cell() reads those of flows.
     *(ExportColumn(column.name, column.type, lambda _: None) for column in FLOW_GROUP_COLUMNS),
 )
