@@ -107,13 +107,12 @@ class RepeatedPlatform:
 class PublishedPaper:
     """A paper: its citation, its tables by number, its figures of applications, and remarks on `figure 3`, `table 2`.
 
-    `doi` and `url` are empty where there is none. `uuts` has the platforms that UUTs of the shipped topology repeat.
+    `doi` is empty where there is none. `uuts` has the platforms that UUTs of the shipped topology repeat.
     `about` is about all figures.
     """
 
     citation: str
     doi: str = ""
-    url: str = ""
     tables: Mapping[int, PublishedTable] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
     figures: tuple[PublishedFigure, ...] = ()
@@ -127,7 +126,6 @@ class PublishedPaper:
         return cls(
             citation=f"{', '.join(source['authors'])}: {source['title']}. {source['published']}.",
             doi=source.get("doi", ""),
-            url=source.get("archive", ""),
             tables={table["number"]: PublishedTable(**table) for table in data.get("tables", ())},
             notes={f"{what} {number}": text for what, texts in notes.items() for number, text in texts.items()},
             figures=tuple(PublishedFigure.of(figure) for figure in data.get("figures", ())),

@@ -104,6 +104,6 @@ def paper_findings(model: ReportModel, figure: int) -> list[Block]:
 
 
 def paper_reference(paper: PublishedPaper, text: str) -> Note:
-    """A note about the paper, with its citation, and its DOI or address."""
-    doi = sentence("notes.paper_doi", doi=paper.doi) if paper.doi else paper.url
+    """A note about the paper, with its citation, and its DOI if it has one."""
+    doi = sentence("notes.paper_doi", doi=paper.doi) if paper.doi else ""
     return Note(sentence("notes.paper_reference", text=text, citation=paper.citation, doi=doi).rstrip())

@@ -42,7 +42,7 @@ def published(model: ReportModel) -> Iterator[Table]:
         yield table(
             rows,
             Column("Platform of the paper", lambda row: row.platform),
-            number("Published", lambda row: row.published),
+            words("Published", lambda row: row.published),
             Column("UUT", lambda row: uut_cell(row.uut, model.styles) if row.uut else Cell("")),
             number("Measured", lambda row: row.measured),
             words("Remark", lambda row: row.remark),
