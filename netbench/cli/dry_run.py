@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from netbench.campaign.request import CampaignRequest
 from netbench.hosts.local import LocalHost
@@ -13,8 +14,10 @@ from netbench.model.frame_size import MIN_FRAME_SIZE, FrameSize
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Stamps, Traffic
 from netbench.model.trial import TrialSpec
+from netbench.model.workload import FlowPath
 from netbench.packets.build import expected_headers
 from netbench.plan.warm_up import MOST
 from netbench.plan.warnings import unserved_workloads, unsupported_packets
@@ -22,7 +25,7 @@ from netbench.report.formats import count
 from netbench.testbed.bring_up import (
     base_changes,
     cable_ends,
-    client_changes,
+    flow_changes,
     host_identities,
     source_changes,
     usual_ends,
@@ -33,7 +36,8 @@ from netbench.testbed.flow_checks import make_tool, workloads_in
 from netbench.testbed.resolved import cpus_of, make_backends
 from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
-from netbench.tools.base import Demand, FlowEnds
+from netbench.tools.base import Demand, FlowEnds, SecondTier, second_ends
+from netbench.trial.flow_ends import LOOPBACK_ADDRESS
 from netbench.trial.setup import Endpoints
 from netbench.trial.sources_and_sinks import Recording
 from netbench.trial.wire_taps import WireTap
@@ -79,7 +83,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
             *base_changes(topology, target, with_offloads=request.resolved.ends_of_flows),
             *planned_changes(rings, target),
             *source_changes(profile, request.resolved.in_use, target),
-            *client_changes(clients, target),
+            *flow_changes(clients, request.resolved.streams_through, target),
         ]
         yield from (f"  {_on(target)}{change.command}" for change in changes)
     for uut in request.uuts:
@@ -235,14 +239,53 @@ def _flows(request: CampaignRequest) -> Iterator[str]:
         times = (profile.duration, profile.warm_up_s) if is_victim else (profile.neighbours_duration, profile.warm_up_s)
         demand = Demand(serve.load, *times, profile.seed)
         yield f"# {where} at {serve.load}, in each trial"
+        second = resolved.flow_needs.second_guest
+        second_path = next(
+            (path for path in stream_paths(request.topology) if path.name in beside.get(second, ())), None
+        )
         for path in (path for path in resolved.in_use if path.name in (own if is_victim else beside[guest])):
-            ends = FlowEnds(path.name, path.number, host, host, path.ingress_ip, "DIRECTORY")
-            yield f"  guest: {shlex.join(tool.server_command(ends))}"
-            for nic in (path.source, path.ingress) if is_victim else ():
-                if nic is not None:
-                    tap = WireTap("", host, nic.interface, path.src_ip, ends, Path(f"trial-NNNNNN-{path.name}.pcap"))
-                    yield f"  {_inside(nic)}{shlex.join(tap.command())}"
-            yield f"  {_inside(path.source)}{shlex.join(tool.client_command(ends, demand))}"
+            planned = _planned_ends(path, second, second_path, serve.workload.path)
+            tier = SecondTier(host, second_path.ingress_ip) if tool.needs_second_tier and second_path else None
+            ends = FlowEnds(path.name, path.number, host, host, planned.address, "DIRECTORY", second_tier=tier)
+            if tier:
+                behind = [
+                    word if "\n" not in word else "SOURCE" for word in tool.second_tier_command(second_ends(ends))
+                ]
+                yield f"  guest {second}: {shlex.join(behind)}"
+            yield f"  {planned.server}{shlex.join(tool.server_command(ends))}"
+            if not planned.taps:
+                yield "  # no link carries these flows, so no tap captures them"
+            for where_tapped, interface in planned.taps if is_victim else ():
+                target = Path(f"trial-NNNNNN-{path.name}.pcap")
+                tap = WireTap("", host, interface, planned.client_address, ends, target)
+                yield f"  {where_tapped}{shlex.join(tap.command())}"
+            yield f"  {planned.client}{shlex.join(tool.client_command(ends, demand))}"
+
+
+class _PlannedEnds(NamedTuple):
+    """The ends of flows before they exist: addresses, and prefixes of the commands of server, client and taps."""
+
+    address: str
+    client_address: str
+    server: str
+    client: str
+    taps: Sequence[tuple[str, str]]  # prefix and interface
+
+
+def _planned_ends(path: StreamPath, second: str, second_path: StreamPath | None, flow_path: FlowPath) -> _PlannedEnds:
+    source, nics = _inside(path.source), [(_inside(nic), nic.interface) for nic in path.nics.values()]
+    match flow_path:
+        case FlowPath.LOOPBACK:
+            return _PlannedEnds(LOOPBACK_ADDRESS, LOOPBACK_ADDRESS, "guest: ", "guest: ", ())
+        case FlowPath.THROUGH:
+            return _PlannedEnds(path.server_ip, path.src_ip, _inside(path.sink), source, (nics[0], nics[-1]))
+        case FlowPath.BETWEEN_GUESTS:
+            assert second_path is not None, "a topology without a second guest is refused before"
+            ingress = [of.ingress or of.source for of in (second_path, path)]
+            taps = [(_inside(nic), f"ATTACHMENT-{of}") for nic, of in zip(ingress, (second, VICTIM), strict=True)]
+            return _PlannedEnds(path.ingress_ip, second_path.ingress_ip, "guest: ", f"guest {second}: ", taps)
+        case FlowPath.TO_GUEST:
+            return _PlannedEnds(path.ingress_ip, path.src_ip, "guest: ", source, nics[:2] if path.ingress else nics[:1])
 
 
 def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:

@@ -6,6 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
+# The places of taps. That on the server's side is beside the guest, or beside a server outside it.
+CLIENT, GUEST, OUTSIDE = "client", "guest", "server"
+SERVERS = (GUEST, OUTSIDE)
+
 
 @dataclass(frozen=True, slots=True)
 class Latencies:

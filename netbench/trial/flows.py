@@ -11,13 +11,13 @@ from netbench.hosts.base import Completed, Process, machine_name
 from netbench.hosts.clock import Clock
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.pipes import end
-from netbench.model.flow_result import FlowResult, WireFigures
+from netbench.model.flow_result import CLIENT, FlowResult, WireFigures
 from netbench.model.scenario import VICTIM, Serve
 from netbench.model.trial import GuestTask
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.tools.base import GRACE_S, Demand, FlowEnds, RunningServer, Tool, ToolError
-from netbench.trial.wire_taps import BLOCK_S, CLIENT, WireTap, differences
+from netbench.trial.wire_taps import BLOCK_S, WireTap, differences
 
 _BUSY_CLIENT = 0.9  # part of a CPU
 _MAY_BE_APART_PART = 0.1  # of the duration, as sources of frames may be
@@ -53,6 +53,8 @@ class GuestFlows:
         """Start the servers; returns once clients can connect. A failure is kept for the result."""
         for ends in self.ends:
             with self._noted(ends):
+                if ends.second_tier:
+                    self.servers.append(self.tool.start_second_tier(ends))
                 self.servers.append(self.tool.start_server(ends))
 
     def arm_taps(self) -> None:

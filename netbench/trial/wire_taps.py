@@ -19,14 +19,13 @@ from netbench.hosts.base import Host, Process
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.pipes import Lines, end
 from netbench.hosts.remote_code import output_path
-from netbench.model.flow_result import FlowResult, Latencies, WireFigures
+from netbench.model.flow_result import CLIENT, SERVERS, FlowResult, Latencies, WireFigures
 from netbench.model.flow_witness import BYTES_TOLERANCE, UNKNOWN_NS, Connections, FlowFigures, WireTraffic, disagreement
 from netbench.model.foreign_text import decoded
 from netbench.statistics.flow_figures import PERCENTILES, has_enough
 from netbench.tools.base import FlowEnds, WireView
 from netbench.trial.followed_connections import connection_filter, likely_range_ns
 
-CLIENT, GUEST = "client", "guest"  # where a tap is
 _SNAP_BYTES = 128  # headers of IPv6 and TCP with all options, and the first bytes of a tool's message
 _RING_KIB = 32 * 1024
 _LISTENING = b"listening on"
@@ -39,7 +38,7 @@ _DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)$", re.M)
 
 @dataclass(slots=True)
 class WireTap:
-    """A capture of one stream's flows on one interface; `place` is CLIENT or GUEST.
+    """A capture of one stream's flows on one interface; `place` is CLIENT, or one of SERVERS.
 
     It runs on the CPUs `cpus`; empty: any. It follows one of `one_of` connections. The capture is copied to `target` on
     this machine, and removed once it was read, unless `keep`.
@@ -233,7 +232,8 @@ def differences(result: FlowResult, taps: Sequence[WireFigures], view: WireView)
     Bytes are compared with the tap on the receiver's side, times with that beside the client.
     """
     by_place = {tap.place: tap for tap in taps if not tap.error}
-    client, guest = by_place.get(CLIENT), by_place.get(GUEST)
+    client = by_place.get(CLIENT)
+    guest = next((tap for place, tap in by_place.items() if place in SERVERS), None)
     tool = FlowFigures(
         result.run_to_server_bytes, result.run_to_client_bytes, _percentiles(result.latencies, view.compared)
     )

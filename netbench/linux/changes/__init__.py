@@ -33,7 +33,7 @@ from netbench.linux.changes.receive import (
     ReceiveByNapi,
     SteerReceived,
 )
-from netbench.linux.changes.routes import AddRoute, AddRule
+from netbench.linux.changes.routes import AddNetworkRoute, AddRoute, AddRule
 from netbench.linux.changes.tunnels import AddTunnel, AddVlan, AddVlanInterface
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "AddMacvtap",
     "AddNamespace",
     "AddNeighbour",
+    "AddNetworkRoute",
     "AddRoute",
     "AddRule",
     "AddRunDirectory",

@@ -79,3 +79,29 @@ class AddRoute(RequestOfFamily):
         if self._listed(state, "route", "show", "table", str(self.table)):
             raise not_ours(f"the routing table {self.table}")
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class AddNetworkRoute(RequestInNamespace):
+    """A route of the main table to an IPv4 network on `interface`: through a `gateway`, or (empty) on the link."""
+
+    interface: str
+    network: str
+    gateway: str = ""
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        return ("route", "add", *self._route)
+
+    @property
+    def undo_line(self) -> tuple[str, ...]:
+        return ("route", "del", *self._route)
+
+    @property
+    def _route(self) -> tuple[str, ...]:
+        return self._words("{0.network}" + (" via {0.gateway}" if self.gateway else "") + " dev {0.interface}")
+
+    def with_former_state(self, state: MachineState) -> Self:
+        if ip_json(state.host, self.netns, "-4", "route", "show", self.network):
+            raise not_ours(f"the route to {self.network}")
+        return self

@@ -2,6 +2,7 @@
 
 from netbench.report.tables import (
     delay,
+    flow_cpu,
     flow_ends,
     flows,
     interference,
@@ -19,6 +20,7 @@ from netbench.report.tables.registry import EXPORTED, TABLES, report_table, tabl
 
 MODULES = (
     delay,
+    flow_cpu,
     flow_ends,
     flows,
     interference,
