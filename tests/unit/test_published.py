@@ -56,7 +56,7 @@ def test_there_are_four_papers_on_applications():
     assert {name: len(published_paper(name).figures) for name in OF_FLOWS} == {
         "che2010": 9,
         "fisher2012": 4,
-        "padala2007": 4,
+        "padala2007": 8,
         "sampath2013": 3,
     }
 
