@@ -48,6 +48,7 @@ def published(model: ReportModel) -> Iterator[Table]:
             words("Remark", lambda row: row.remark),
             css="results",
             block=lambda row: f"{row.figure.title} [{row.figure.unit}], {row.figure.printed}",
+            block_title="Figure of the paper",
             name="published",
             caption=sentence("captions.published"),
         )
