@@ -40,7 +40,8 @@ from netbench.tools.base import Demand, FlowEnds, SecondTier, second_ends
 from netbench.trial.flow_ends import LOOPBACK_ADDRESS
 from netbench.trial.setup import Endpoints
 from netbench.trial.sources_and_sinks import Recording
-from netbench.trial.wire_taps import WireTap
+from netbench.trial.wire_taps import FlowAddresses, WireTap
+from netbench.uut.base import TapPoint, UutPlan
 from netbench.vmm.base import guest_directory
 
 _NO_MAC = "00:00:00:00:00:00"  # of a port, whose address is read once the testbed is up
@@ -244,22 +245,26 @@ def _flows(request: CampaignRequest) -> Iterator[str]:
             (path for path in stream_paths(request.topology) if path.name in beside.get(second, ())), None
         )
         for path in (path for path in resolved.in_use if path.name in (own if is_victim else beside[guest])):
-            planned = _planned_ends(path, second, second_path, serve.workload.path)
-            tier = SecondTier(host, second_path.ingress_ip) if tool.needs_second_tier and second_path else None
-            ends = FlowEnds(path.name, path.number, host, host, planned.address, "DIRECTORY", second_tier=tier)
-            if tier:
-                behind = [
-                    word if "\n" not in word else "SOURCE" for word in tool.second_tier_command(second_ends(ends))
-                ]
-                yield f"  guest {second}: {shlex.join(behind)}"
-            yield f"  {planned.server}{shlex.join(tool.server_command(ends))}"
-            if not planned.taps:
-                yield "  # no link carries these flows, so no tap captures them"
-            for where_tapped, interface in planned.taps if is_victim else ():
-                target = Path(f"trial-NNNNNN-{path.name}.pcap")
-                tap = WireTap("", host, interface, planned.client_address, ends, target)
-                yield f"  {where_tapped}{shlex.join(tap.command())}"
-            yield f"  {planned.client}{shlex.join(tool.client_command(ends, demand))}"
+            lines: dict[str, None] = {}  # each once
+            for beside_uut in resolved.guests.values():
+                planned = _planned_ends(path, beside_uut[guest].plan, second, second_path, serve.workload.path)
+                tier = SecondTier(host, second_path.ingress_ip) if tool.needs_second_tier and second_path else None
+                ends = FlowEnds(path.name, path.number, host, host, planned.address, "DIRECTORY")
+                ends = replace(ends, listen=planned.listen, second_tier=tier)
+                if tier:
+                    behind = tool.second_tier_command(second_ends(ends))
+                    words = ["SOURCE" if "\n" in word else word for word in behind]
+                    lines[f"  guest {second}: {shlex.join(words)}"] = None
+                lines[f"  {planned.server}{shlex.join(tool.server_command(ends))}"] = None
+                if not planned.taps:
+                    lines["  # no link carries these flows, so no tap captures them"] = None
+                for prefix, point in planned.taps if is_victim else ():
+                    target = Path(f"trial-NNNNNN-{path.name}.pcap")
+                    addresses = FlowAddresses(planned.client_address, point.server_address)
+                    tap = WireTap("", host, point.interface, addresses, ends, target)
+                    lines[f"  {prefix}{shlex.join(tap.command())}"] = None
+                lines[f"  {planned.client}{shlex.join(tool.client_command(ends, demand))}"] = None
+            yield from lines
 
 
 class _PlannedEnds(NamedTuple):
@@ -269,23 +274,33 @@ class _PlannedEnds(NamedTuple):
     client_address: str
     server: str
     client: str
-    taps: Sequence[tuple[str, str]]  # prefix and interface
+    taps: Sequence[tuple[str, TapPoint]] = ()
+    listen: str = ""
 
 
-def _planned_ends(path: StreamPath, second: str, second_path: StreamPath | None, flow_path: FlowPath) -> _PlannedEnds:
-    source, nics = _inside(path.source), [(_inside(nic), nic.interface) for nic in path.nics.values()]
+def _planned_ends(
+    path: StreamPath, plan: UutPlan, second: str, second_path: StreamPath | None, flow_path: FlowPath
+) -> _PlannedEnds:
+    source, sink = _inside(path.source), _inside(path.sink)
     match flow_path:
         case FlowPath.LOOPBACK:
-            return _PlannedEnds(LOOPBACK_ADDRESS, LOOPBACK_ADDRESS, "guest: ", "guest: ", ())
+            return _PlannedEnds(LOOPBACK_ADDRESS, LOOPBACK_ADDRESS, "guest: ", "guest: ")
         case FlowPath.THROUGH:
-            return _PlannedEnds(path.server_ip, path.src_ip, _inside(path.sink), source, (nics[0], nics[-1]))
+            places = (source, path.source), (sink, path.sink)
+            taps = [(prefix, TapPoint(nic.interface, path.server_ip)) for prefix, nic in places]
+            return _PlannedEnds(path.server_ip, path.src_ip, sink, source, taps)
         case FlowPath.BETWEEN_GUESTS:
             assert second_path is not None, "a topology without a second guest is refused before"
-            ingress = [of.ingress or of.source for of in (second_path, path)]
-            taps = [(_inside(nic), f"ATTACHMENT-{of}") for nic, of in zip(ingress, (second, VICTIM), strict=True)]
+            ingress = (second, second_path.ingress), (VICTIM, path.ingress)
+            taps = [(_inside(nic), TapPoint(f"ATTACHMENT-{of}", path.ingress_ip)) for of, nic in ingress if nic]
             return _PlannedEnds(path.ingress_ip, second_path.ingress_ip, "guest: ", f"guest {second}: ", taps)
         case FlowPath.TO_GUEST:
-            return _PlannedEnds(path.ingress_ip, path.src_ip, "guest: ", source, nics[:2] if path.ingress else nics[:1])
+            taps = [(source, TapPoint(path.source.interface, path.ingress_ip))]
+            if path.ingress:
+                usual = TapPoint(path.ingress.interface, path.ingress_ip)
+                taps.append((_inside(path.ingress), plan.taps.get(path.name, usual)))
+            listen = plan.listening.get(path.name, "")
+            return _PlannedEnds(path.ingress_ip, path.src_ip, "guest: ", source, taps, listen)
 
 
 def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:

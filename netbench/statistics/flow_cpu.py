@@ -7,6 +7,7 @@ from netbench.model.flow_result import FlowResult
 from netbench.model.scenario import VICTIM
 from netbench.model.trial import TrialResult
 from netbench.statistics.intervals import Interval, known_interval
+from netbench.statistics.totals import LOAD
 from netbench.statistics.workload_groups import WorkloadGroup
 
 _CONSUMERS = ("guest", "host")  # counted by the guest's kernel, and on its host
@@ -42,8 +43,9 @@ def guests_cpu(groups: Iterable[WorkloadGroup]) -> Iterator[GuestCpu]:
 def per_operation_ms(trial: TrialResult) -> dict[str, dict[str, float]]:
     """Return the CPU time per completed operation of the victim's flows in a trial, in ms, by guest and consumer.
 
-    CPU times include the warm-up, so operations do, too. Neighbours that serve clients themselves are left out: their
-    CPU time belongs to other operations. Empty if the number of operations is unknown.
+    CPU times include the warm-up, so operations do, too. The CPU time of a neighbour's load is not included. Neighbours
+    that serve clients themselves are left out: their CPU time belongs to other operations. Empty if the number of
+    operations is unknown.
     """
     of_run = [_operations(flow, trial) for flow in trial.victim.flows]
     operations = sum(number for number in of_run if number is not None)
@@ -51,7 +53,11 @@ def per_operation_ms(trial: TrialResult) -> dict[str, dict[str, float]]:
         return {}
     serving = {task.name for task in trial.spec.neighbours if task.serves}
     return {
-        guest.name: {whose: 1000 * guest.cpu_s[whose] / operations for whose in _CONSUMERS if whose in guest.cpu_s}
+        guest.name: {
+            whose: 1000 * max(0.0, guest.cpu_s[whose] - guest.cpu_s.get(LOAD, 0.0)) / operations
+            for whose in _CONSUMERS
+            if whose in guest.cpu_s
+        }
         for guest in trial.guests
         if guest.name == VICTIM or guest.name not in serving
     }

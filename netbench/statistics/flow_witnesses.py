@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from netbench.model.flow_result import CLIENT, GUEST, SERVERS, FlowResult, Latencies, WireFigures
+from netbench.model.flow_result import CLIENT, GUEST, HOST, SERVERS, FlowResult, Latencies, WireFigures
 from netbench.model.flow_witness import PERCENTILE_FLOOR_NS, PERCENTILE_TOLERANCE
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
@@ -67,6 +67,11 @@ def tap_of(flow: FlowResult, place: str) -> WireFigures | None:
     """Return the figures of the tap at CLIENT, or at GUEST: on the server's side; None without a useful capture."""
     places = (CLIENT,) if place == CLIENT else SERVERS
     return next((tap for tap in flow.wire if tap.place in places and not tap.error), None)
+
+
+def is_ended_by_host(flow: FlowResult) -> bool:
+    """Return whether the guest's host ended the connections of a flow, so that handshakes are those of the host."""
+    return any(tap.place == HOST for tap in flow.wire)
 
 
 def witnessed(groups: Iterable[WorkloadGroup]) -> Iterator[WitnessedFigure]:
@@ -155,8 +160,9 @@ def _figures(group: WorkloadGroup, trials: Sequence[TrialResult]) -> Iterator[Wi
     yield from summed("retransmissions", "", _of_tool("retransmissions"), _at(CLIENT, "retransmissions"))
     yield from summed("lost datagrams", "", _of_tool("lost_datagrams"), _lost_datagrams, "datagrams")
     for on_wire, title in _TITLES.items():
+        seen = [flow for flow in flows if on_wire != "handshake" or not is_ended_by_host(flow)]
         wire = Latencies.merged(
-            times for flow in flows if (tap := tap_of(flow, CLIENT)) for times in tap.latencies if times.kind == on_wire
+            times for flow in seen if (tap := tap_of(flow, CLIENT)) for times in tap.latencies if times.kind == on_wire
         )
         kinds = (kind for kind, name in _TIMES.items() if name == on_wire)
         tool = next((times for kind in kinds if (times := latencies_of(flows, kind))), None)

@@ -11,10 +11,11 @@ from netbench.config.plugins import GENERATORS, SINKS, origin, plugins
 from netbench.hosts.base import kernel_of
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes import (
+    MAIN_TABLE,
     AddAddress,
     AddBridge,
     AddNamespace,
-    AddNetworkRoute,
+    AddRoute,
     AddVeth,
     Change,
     ChecksumOffloadOff,
@@ -114,7 +115,7 @@ def flow_changes(paths: Sequence[StreamPath], through: Collection[str], machine:
                 continue
             changes.append(AddAddress(nic.netns, nic.interface, address, PREFIX_LENGTH))
             if path.name in through:
-                changes.append(AddNetworkRoute(nic.netns, nic.interface, network, gateway))
+                changes.append(AddRoute(nic.netns, 4, nic.interface, MAIN_TABLE, gateway, network))
     return changes
 
 

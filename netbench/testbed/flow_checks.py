@@ -1,13 +1,14 @@
 """Workloads that a tool cannot run, or that a guest cannot serve: refused before anything is touched."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from netbench.config.plugins import TOOLS, plugins
 from netbench.errors import UsageError
 from netbench.model.profile import Profile
-from netbench.model.scenario import VICTIM, Activity, Off, Scenario, Serve
+from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Serve
 from netbench.model.topology import Topology
+from netbench.model.units import Load
 from netbench.model.workload import FlowPath, Workload
 from netbench.tools.base import Demand, Tool
 from netbench.trial.followed_connections import denominator
@@ -154,7 +155,7 @@ def refuse_servers(
     """UsageError for a neighbour beside a UUT that serves in a scenario and cannot."""
     for name, neighbour in neighbours.items():
         for activity in activities.get(name, ()):
-            if isinstance(activity, Serve) and (reason := _unserved_reason(activity.workload, neighbour, None)):
+            if isinstance(activity, Serve) and (reason := _unserved_reason(activity.workload, (), neighbour, None)):
                 raise UsageError(f"UUT {uut}: neighbour {name} cannot serve: {reason}")
 
 
@@ -163,28 +164,29 @@ def unserved_workloads(
 ) -> dict[str, dict[str, str]]:
     """Return why UUTs cannot serve the workloads of a profile, by UUT and workload.
 
-    `guests` are the UUT, as VICTIM, and its neighbours, by UUT. UsageError for a workload that no UUT can serve.
+    `guests` are the UUT, as VICTIM, and its neighbours, by UUT. UsageError if no UUT can serve any of them.
     """
     reasons: dict[str, dict[str, str]] = {}
-    for workload in profile.tool:
-        refused = {
-            uut: reason
-            for uut, beside in guests.items()
-            if (reason := _unserved_reason(workload, beside[VICTIM], beside.get(needs.second_guest)))
-        }
-        if guests and len(refused) == len(guests):
-            each = "; ".join(f"UUT {uut}: {reason}" for uut, reason in refused.items())
-            raise UsageError(f"profile {profile.name}: tool {workload}: no UUT can serve: {each}")
-        for uut, reason in refused.items():
-            reasons.setdefault(uut, {})[workload.name] = reason
+    for uut, beside in guests.items():
+        for workload in profile.tool:
+            if reason := _unserved_reason(workload, profile.loads, beside[VICTIM], beside.get(needs.second_guest)):
+                reasons.setdefault(uut, {})[workload.name] = reason
+    if guests and all(len(reasons.get(uut, {})) == len(profile.tool) for uut in guests):
+        each = "; ".join(f"UUT {uut}: {' and '.join(dict.fromkeys(reasons[uut].values()))}" for uut in guests)
+        raise UsageError(f"profile {profile.name}: tool: no UUT can serve: {each}")
     return reasons
 
 
-def _unserved_reason(workload: Workload, guest: PlannedGuest, second: PlannedGuest | None) -> str:
-    """Return why a guest cannot serve a workload, beside a second guest; empty if it can."""
+def _unserved_reason(
+    workload: Workload, loads: Sequence[Load], guest: PlannedGuest, second: PlannedGuest | None
+) -> str:
+    """Return why a guest cannot serve a workload at these loads, beside a second guest; empty if it can."""
     placed = PlacedTool.of(workload)
     if reason := guest.uut.path_reason(placed.path):
         return reason
+    connects = any(placed.tool.wire_view(load).wire_kind == "handshake" for load in loads)
+    if connects and placed.path is FlowPath.TO_GUEST and guest.uut.ends_connections:
+        return "its host accepts the connections of clients: the time to connect would be that of the host"
     if placed.needs_second_guest:
         assert second is not None, "a topology without a second guest is refused before"
         reason = guest.uut.path_reason(FlowPath.BETWEEN_GUESTS)
@@ -198,3 +200,16 @@ def _unserved_reason(workload: Workload, guest: PlannedGuest, second: PlannedGue
             "it needs; use the tool iperf3, or a container with `root: host`"
         )
     return ""
+
+
+def refuse_frames(
+    neighbours: Mapping[str, UnitUnderTest], activities: Mapping[str, Iterable[Activity]], uut: str, made: UnitUnderTest
+) -> None:
+    """UsageError for a neighbour that would forward frames and cannot, or a share of what the UUT cannot forward."""
+    for name, neighbour in neighbours.items():
+        for activity in (act for act in activities.get(name, ()) if isinstance(act, Network)):
+            where = f"UUT {uut}: neighbour {name} {activity}"
+            if reason := neighbour.unforwarding_reason:
+                raise UsageError(f"{where}: {reason}")
+            if activity.share is not None and (reason := made.unforwarding_reason):
+                raise UsageError(f"{where}: the UUT has no such maximum: {reason}; write a rate, such as 20000fps")

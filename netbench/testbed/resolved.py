@@ -25,6 +25,7 @@ from netbench.testbed.flow_checks import (
     PlacedTool,
     PlannedGuest,
     flow_needs,
+    refuse_frames,
     refuse_servers,
     refuse_workloads,
     unserved_workloads,
@@ -34,7 +35,7 @@ from netbench.testbed.packet_checks import refuse_packets, unsuitable_frames
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, GuestLan, UnitUnderTest, UutPlan
-from netbench.uut.guest import Guest
+from netbench.uut.private_guest import guest_of
 from netbench.vmm.base import Vmm
 
 # Approximate share of a CPU that a neighbour gets if the UUT uses this CPU too.
@@ -192,7 +193,9 @@ def resolve(
         for uut, beside in guests.items()
     }
     for uut, servers in planned.items():
-        refuse_servers({name: guest for name, guest in servers.items() if name != VICTIM}, activities, uut)
+        neighbours = {name: guest for name, guest in servers.items() if name != VICTIM}
+        refuse_servers(neighbours, activities, uut)
+        refuse_frames({name: guest.uut for name, guest in neighbours.items()}, activities, uut, servers[VICTIM].uut)
     _refuse_half(profile)
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
@@ -285,9 +288,13 @@ def resolve_guests(
             )
     except (UsageError, MissingError) as error:
         raise type(error)(f"UUT {uut.name}: {error}") from error
+    specs = guest_specs(topology, uut)
+    linked = (VICTIM, flows.second_guest) if flows.second_guest else ()
+    if any(make_uut(specs[name]).path_reason(FlowPath.BETWEEN_GUESTS) for name in linked):
+        flows = flows._replace(second_guest="")
     beside_victim = {neighbour.name for neighbour in neighbours if neighbour.placement == "same-cpu"}
     found = {}
-    for name, spec in guest_specs(topology, uut).items():
+    for name, spec in specs.items():
         through, guest = tuple(path for path in paths if path.name in streams[name]), make_uut(spec)
         where = f"UUT {uut.name}: {'' if name == VICTIM else f'neighbour {name}: '}"
         try:
@@ -454,7 +461,7 @@ def make_uut(spec: UutSpec) -> UnitUnderTest:
     """Return the UUT that a topology describes."""
     kind = plugins(UUTS)[spec.kind]
     made: UnitUnderTest | Vmm = kind(kind.Options.model_validate(spec.options))
-    return Guest(made) if isinstance(made, Vmm) else made
+    return guest_of(made) if isinstance(made, Vmm) else made
 
 
 def make_backends(profile: Profile) -> tuple[Generator, SinkKind]:

@@ -33,6 +33,11 @@ _PORTS = "cat /proc/net/tcp /proc/net/udp /proc/net/tcp6 /proc/net/udp6 2>/dev/n
 _OPEN_PORT = re.compile(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:0000 0[7A] ", re.M)
 
 
+def server_port(stream: int) -> int:
+    """Return the port of the server of a stream, by the number of the stream, from 1."""
+    return _FIRST_PORT + stream - 1
+
+
 class ToolError(TestbedError):
     """A tool failed, or printed something that is no result of it."""
 
@@ -58,8 +63,9 @@ class FlowEnds:
 
     `directory` of the server's host is for its files; it disappears with the run. `listen` is the server's own address
     where clients connect to another one, which is translated; empty: the same. The client runs on the CPUs
-    `client_cpus` of its machine; empty: any. `arp_entries` may have the MAC address of the UUT before. `second_tier` is
-    a guest behind the server, for tools that need one.
+    `client_cpus` of its machine; empty: any. If connections are `accepted_by_host`, a client can connect before the
+    server is there. `arp_entries` may have the MAC address of the UUT before. `second_tier` is a guest behind the
+    server, for tools that need one.
     """
 
     stream: str
@@ -71,6 +77,7 @@ class FlowEnds:
     arp_entries: tuple[ArpEntry, ...] = ()
     listen: str = ""
     client_cpus: tuple[int, ...] = ()
+    accepted_by_host: bool = False
     second_tier: SecondTier | None = None
 
     @property
@@ -81,7 +88,7 @@ class FlowEnds:
     @property
     def port(self) -> int:
         """The server's port: streams may share a guest."""
-        return _FIRST_PORT + self.number - 1
+        return server_port(self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +179,7 @@ class Tool(ABC):
             # Otherwise requests may go to the MAC address of the UUT before, for up to a minute (arp(7)).
             entry.host.run(["ip", "neigh", "flush", "to", entry.address, "dev", entry.interface])
         self.before_serving(ends)
-        return _ready(ends, self.server_command(ends), connects=self.can_be_probed)
+        return _ready(ends, self.server_command(ends), connects=self.can_be_probed and not ends.accepted_by_host)
 
     def second_tier_command(self, ends: FlowEnds) -> Sequence[str]:
         """Return the command of the second tier's process, which serves until it is killed. `ends` are as second_ends.

@@ -6,22 +6,22 @@ from dataclasses import dataclass, field, replace
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.remote_code import GuestWithNetbench, has_netbench, scratch_of
-from netbench.model.flow_result import CLIENT, GUEST, OUTSIDE
+from netbench.model.flow_result import CLIENT, GUEST, HOST, OUTSIDE
 from netbench.model.paths import StreamPath
 from netbench.model.workload import FlowPath
 from netbench.tools.base import ArpEntry, FlowEnds, SecondTier
-from netbench.uut.base import ActiveGuest
+from netbench.trial.wire_taps import FlowAddresses
+from netbench.uut.base import ActiveGuest, TapPoint
 
 LOOPBACK_ADDRESS = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class FlowRoute:
-    """The ends of one stream's flows, the address of the client, and the place, host and interface of each tap."""
+    """The ends of one stream's flows; by place of each tap: its host and interface, and the addresses there."""
 
     ends: FlowEnds
-    client_address: str
-    taps: Mapping[str, tuple[Host, str]] = field(default_factory=dict)
+    taps: Mapping[str, tuple[Host, str, FlowAddresses]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,27 @@ class FlowPlaces:
             case FlowPath.LOOPBACK:
                 inside = _inside(self.guest)
                 client = _with_netbench(inside)
-                route = FlowRoute(self._ends(client, inside, LOOPBACK_ADDRESS), LOOPBACK_ADDRESS)
+                route = FlowRoute(self._ends(client, inside, LOOPBACK_ADDRESS))
         if not has_second_tier:
             return route
         second, (address, _) = self._second
         return replace(route, ends=replace(route.ends, second_tier=SecondTier(_inside(second), address)))
 
     def _to_guest(self) -> FlowRoute:
-        path, interface = self.path, self.path.source.interface
+        path, interface, ready = self.path, self.path.source.interface, self.guest.ready
         address = self._address
-        ends = self._ends(self.source, _inside(self.guest), address, ArpEntry(self.source, interface, address))
-        ends = replace(ends, listen=self.guest.ready.listening.get(path.name, ""), client_cpus=self.client_cpus)
-        taps = {CLIENT: (self.source, interface)}
+        point = ready.taps.get(path.name) or TapPoint(path.ingress.interface if path.ingress else "", address)
+        ends = replace(
+            self._ends(self.source, _inside(self.guest), address, ArpEntry(self.source, interface, address)),
+            listen=ready.listening.get(path.name, ""),
+            client_cpus=self.client_cpus,
+            accepted_by_host=point.ends_connections,
+        )
+        taps = {CLIENT: (self.source, interface, FlowAddresses(path.src_ip, address))}
         if path.ingress:
-            taps[GUEST] = self.guest.uut.site.host, path.ingress.interface
-        return FlowRoute(ends, path.src_ip, taps)
+            addresses = FlowAddresses(path.src_ip, point.server_address)
+            taps[HOST if point.ends_connections else GUEST] = self.guest.uut.site.host, point.interface, addresses
+        return FlowRoute(ends, taps)
 
     def _through(self) -> FlowRoute:
         path, sink = self.path, self.sink
@@ -75,17 +81,22 @@ class FlowPlaces:
             ArpEntry(sink, path.sink.interface, path.egress_ip),
         )
         ends = replace(self._ends(self.source, sink, path.server_ip, *gateways), client_cpus=self.client_cpus)
-        taps = {CLIENT: (self.source, path.source.interface), OUTSIDE: (sink, path.sink.interface)}
-        return FlowRoute(ends, path.src_ip, taps)
+        addresses = FlowAddresses(path.src_ip, path.server_ip)
+        taps = {
+            CLIENT: (self.source, path.source.interface, addresses),
+            OUTSIDE: (sink, path.sink.interface, addresses),
+        }
+        return FlowRoute(ends, taps)
 
     def _between_guests(self) -> FlowRoute:
         second, (client_address, client_tap) = self._second
+        addresses = FlowAddresses(client_address, self._address)
         taps = {
-            CLIENT: (second.uut.site.host, client_tap),
-            GUEST: (self.guest.uut.site.host, self.guest.ready.attachments[self.path.name]),
+            CLIENT: (second.uut.site.host, client_tap, addresses),
+            GUEST: (self.guest.uut.site.host, self.guest.ready.attachments[self.path.name], addresses),
         }
         client = _with_netbench(_inside(second))
-        return FlowRoute(self._ends(client, _inside(self.guest), self._address), client_address, taps)
+        return FlowRoute(self._ends(client, _inside(self.guest), self._address), taps)
 
     def _ends(self, client: Host, server: Host, address: str, *arp_entries: ArpEntry) -> FlowEnds:
         name, number = self.path.name, self.path.number

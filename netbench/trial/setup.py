@@ -213,10 +213,10 @@ def _flows(
             raise TestbedError(f"{task.name}: {error}") from error
         ends.append(route.ends)
         witnessed = setup.witnessed if task.name == VICTIM else 0  # a tap beside a neighbour would only disturb
-        for place, (host, interface) in route.taps.items() if witnessed else ():
+        for place, tapped in route.taps.items() if witnessed else ():
             target = (captures or Path(setup.scratch or "/tmp")) / f"trial-{trial:06}-{name}-{place}.pcap"
             of_tap = captures is not None, tap_cpus, witnessed
-            taps.append(WireTap(place, host, interface, route.client_address, route.ends, target, *of_tap))
+            taps.append(WireTap(place, *tapped, route.ends, target, *of_tap))
     return GuestFlows(task, serve, tool, ends, taps=taps)
 
 

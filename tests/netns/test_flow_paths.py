@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -35,14 +36,14 @@ TAPS = {
 }
 
 
-def profile_of(results: Path, tool: object, load: str, scenarios: list[object] = IDLE) -> Path:
+def profile_of(results: Path, tool: object, load: str, scenarios: Sequence[object] = IDLE) -> Path:
     profile = results.with_suffix(".yaml")
     profile.write_text(PROFILE.format(tool=json.dumps(tool), load=load, scenarios=json.dumps(scenarios)))
     return profile
 
 
 def run(
-    results: Path, tool: object, load: str, *more: str, scenarios: list[object] = IDLE, topology: str = "netns-vmm"
+    results: Path, tool: object, load: str, *more: str, scenarios: Sequence[object] = IDLE, topology: str = "netns-vmm"
 ):
     profile = profile_of(results, tool, load, scenarios)
     return netbench("run", topology, profile, "-o", results, *settings(**TIMES), *more)
@@ -116,7 +117,7 @@ def test_a_flow_through_the_next_uut_runs_at_once(results):
     assert [detail for detail in reasons if "not ready" in detail] == []
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, str], Sequence[object], str]] = {
     "a neighbour that is absent": (
         {"kind": "iperf3", "path": "between-guests"},
         ["dedicated"],
@@ -161,7 +162,8 @@ def test_a_uut_without_the_path_is_refused(results, uut, path, words):
 
 
 def test_the_second_tier_uses_the_requested_cpu_time(results):
-    tool = {"kind": "two-tier", "cpu_time": [5, 20], "body_size": 3000}
+    times_ms = [5, 20]
+    tool = {"kind": "two-tier", "cpu_time": times_ms, "body_size": 3000}
     done = run(results, tool, "20/s", *ON_CONTAINER, *settings(duration="4s"))
     assert done.returncode == 0, done.stderr + done.stdout
     for trial in trials_of(results):
@@ -174,7 +176,7 @@ def test_the_second_tier_uses_the_requested_cpu_time(results):
         assert 1000 * trial.neighbours[0].cpu_s["host"] / 80 == pytest.approx(cpu_ms, rel=0.1)
         assert trial.victim.cpu_s["host"] < 0.2
     shown = {row["workload"]: float(row["operation_cpu_ms"].partition("; second: host=")[2]) for row in rows(results)}
-    expected = {f"two-tier cpu_time={cpu_ms}": pytest.approx(cpu_ms, rel=0.1) for cpu_ms in tool["cpu_time"]}
+    expected = {f"two-tier cpu_time={cpu_ms}": pytest.approx(cpu_ms, rel=0.1) for cpu_ms in times_ms}
     assert shown == expected
 
 

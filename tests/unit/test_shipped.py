@@ -21,8 +21,8 @@ SHIPPED_TOPOLOGIES, SHIPPED_PROFILES, KINDS_OF_UUTS = map(
     (
         """
         che2010-network fisher2012-network lab-cabled lab-encapsulations lab-kvm lab-virtualbox lab-vm lab-vmm lab-xen
-        netns netns-3 netns-both netns-datapaths netns-demo netns-encapsulations netns-isolation netns-neighbour
-        netns-qemu-e1000 netns-qemu-virtio netns-qemu-vmxnet3 netns-ssh netns-vmm netns-vmm-3 padala2007
+        netns netns-3 netns-attachments netns-both netns-datapaths netns-demo netns-encapsulations netns-isolation
+        netns-neighbour netns-qemu-e1000 netns-qemu-virtio netns-qemu-vmxnet3 netns-ssh netns-vmm netns-vmm-3 padala2007
         sampath2013-network schlosser2011 two-nics
         """,
         """

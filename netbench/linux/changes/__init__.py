@@ -14,6 +14,7 @@ from netbench.linux.changes.links import (
     AddDelay,
     AddForwardingEntry,
     AddIngress,
+    AddMacvlan,
     AddMacvtap,
     AddNamespace,
     AddNeighbour,
@@ -33,10 +34,11 @@ from netbench.linux.changes.receive import (
     ReceiveByNapi,
     SteerReceived,
 )
-from netbench.linux.changes.routes import AddNetworkRoute, AddRoute, AddRule
+from netbench.linux.changes.routes import MAIN_TABLE, AddRoute, AddRule
 from netbench.linux.changes.tunnels import AddTunnel, AddVlan, AddVlanInterface
 
 __all__ = [
+    "MAIN_TABLE",
     "AddAddress",
     "AddBridge",
     "AddCgroup",
@@ -44,10 +46,10 @@ __all__ = [
     "AddForwardingEntries",
     "AddForwardingEntry",
     "AddIngress",
+    "AddMacvlan",
     "AddMacvtap",
     "AddNamespace",
     "AddNeighbour",
-    "AddNetworkRoute",
     "AddRoute",
     "AddRule",
     "AddRunDirectory",

@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 from netbench.errors import TestbedError
 from netbench.linux.changes.base import MachineState, RequestInNamespace, ip_json, not_ours
 
+MAIN_TABLE = 254  # ip-route(8)
 _ANY = {4: "0.0.0.0/0", 6: "::/0"}
 
 
@@ -54,11 +55,15 @@ class AddRule(RequestOfFamily):
 
 @dataclass(frozen=True, slots=True)
 class AddRoute(RequestOfFamily):
-    """The default route of a table: through a neighbour on `interface`, or without `gateway` to the machine itself."""
+    """A route of a table: through a neighbour on `interface`, or without `gateway` to the machine itself.
+
+    `destination` is a network in CIDR notation; empty: the default route, which is the table's only one.
+    """
 
     interface: str
     table: int
     gateway: str = ""
+    destination: str = ""
 
     @property
     def line(self) -> tuple[str, ...]:
@@ -70,38 +75,13 @@ class AddRoute(RequestOfFamily):
 
     @property
     def _route(self) -> tuple[str, ...]:
-        destination = _ANY[self.version]
+        destination = self.destination or _ANY[self.version]
         if not self.gateway:
             return self._words(f"local {destination} dev {{0.interface}} table {{0.table}}")
         return self._words(f"{destination} via {{0.gateway}} dev {{0.interface}} onlink table {{0.table}}")
 
     def with_former_state(self, state: MachineState) -> Self:
-        if self._listed(state, "route", "show", "table", str(self.table)):
-            raise not_ours(f"the routing table {self.table}")
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class AddNetworkRoute(RequestInNamespace):
-    """A route of the main table to an IPv4 network on `interface`: through a `gateway`, or (empty) on the link."""
-
-    interface: str
-    network: str
-    gateway: str = ""
-
-    @property
-    def line(self) -> tuple[str, ...]:
-        return ("route", "add", *self._route)
-
-    @property
-    def undo_line(self) -> tuple[str, ...]:
-        return ("route", "del", *self._route)
-
-    @property
-    def _route(self) -> tuple[str, ...]:
-        return self._words("{0.network}" + (" via {0.gateway}" if self.gateway else "") + " dev {0.interface}")
-
-    def with_former_state(self, state: MachineState) -> Self:
-        if ip_json(state.host, self.netns, "-4", "route", "show", self.network):
-            raise not_ours(f"the route to {self.network}")
+        exactly = ("exact", self.destination) if self.destination else ()
+        if self._listed(state, "route", "show", *exactly, "table", str(self.table)):
+            raise not_ours(" ".join((f"the routing table {self.table}", *exactly)))
         return self
