@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Protocol, runtime_checkable
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.base import Host, exists
+from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.host_wrappers import HostWrapper, NamedHost
 from netbench.hosts.local import LocalHost
 from netbench.hosts.trusted_code import FIRST, module_command, source_command
@@ -99,6 +99,13 @@ class GuestWithNetbench(VmWithNetbench):
     """A guest with the Python of its host, in which netbench's clients run: they need the standard library alone."""
 
     directory = "/tmp/netbench"
+
+    def bring(self, package: str) -> None:
+        """Copy a package there, unless an earlier trial did; TestbedError when that fails."""
+        complete = f"{self.directory}/{package}-is-complete"
+        if package not in self._unpacked and not exists(self, complete):
+            super().bring(package)
+            run_checked(self, ["touch", complete])
 
 
 def with_netbench(host: Host, name: str) -> NamedHost:

@@ -26,7 +26,9 @@ IMAGE = {**CONTAINER, "name": "image", "root": "image"}
 RAW = {"name": "raw", "kind": "raw", "forward": "route"}
 BRIDGE = {"name": "bridge", "kind": "raw", "forward": "bridge"}
 NAT = {"name": "nat", "kind": "raw", "forward": "route", "nat": "source"}
-UUTS = (RAW, CONTAINER, IMAGE, BRIDGE, NAT)
+PRIVATE = {"name": "private", "kind": "container", "attachment": "nat"}
+UUTS = (RAW, CONTAINER, IMAGE, BRIDGE, NAT, PRIVATE)
+WITHOUT_LINK = {"raw": "no guest", "bridge": "no guest", "nat": "no guest", "private": "has no link to a second guest"}
 LAN = [
     "ip link add nb-li-s2 netns nb-lab-uut address 02:6e:6c:00:02:01 type veth peer nb-li-s1 netns nb-lab-uut address "
     "02:6e:6c:00:01:02",
@@ -36,8 +38,8 @@ LAN = [
     "ip -n nb-lab-uut link set dev nb-li-s1 up",
 ]
 ROUTES = {
-    VICTIM: "guest: ip route add 198.18.2.0/24 dev INGRESS-s1",
-    "second": "guest: ip route add 198.18.1.0/24 dev INGRESS-s2",
+    VICTIM: "guest: ip -4 route add 198.18.2.0/24 via 198.18.2.1 dev INGRESS-s1 onlink table 254",
+    "second": "guest: ip -4 route add 198.18.1.0/24 via 198.18.1.1 dev INGRESS-s2 onlink table 254",
 }
 
 
@@ -64,14 +66,18 @@ def reasons(kind: str, path: str) -> dict[str, str]:
         ("http", "to-guest", {"bridge": "no IP address"}),
         ("http", "loopback", {"image": "lacks modules"}),
         ("iperf3", "loopback", {}),
-        ("http", "through", {"bridge": "it does not route", "nat": "leave out nat"}),
+        (
+            "http",
+            "through",
+            {"bridge": "it does not route", "nat": "leave out nat", "private": "no frames pass"},
+        ),
         (
             "http",
             "between-guests",
-            {"raw": "no guest", "bridge": "no guest", "nat": "no guest", "image": "lacks modules"},
+            {**WITHOUT_LINK, "image": "lacks modules"},
         ),
-        ("iperf3", "between-guests", {"raw": "no guest", "bridge": "no guest", "nat": "no guest"}),
-        ("two-tier", "to-guest", {"raw": "no guest", "bridge": "no IP address", "nat": "no guest"}),
+        ("iperf3", "between-guests", WITHOUT_LINK),
+        ("two-tier", "to-guest", {**WITHOUT_LINK, "bridge": "no IP address"}),
     ],
 )
 def test_uuts_without_a_path_are_left_out_with_the_reason(kind, path, expected):
@@ -115,9 +121,9 @@ def test_flows_through_a_uut_have_addresses_and_routes_on_both_sides():
     ]
     assert [change.command for change in flow_changes(through.in_use, through.streams_through, None)] == [
         "ip -n nb-lab-source address add 198.18.1.2/24 dev nb-tx1",
-        "ip -n nb-lab-source route add 198.19.1.0/24 via 198.18.1.1 dev nb-tx1",
+        "ip -4 -n nb-lab-source route add 198.19.1.0/24 via 198.18.1.1 dev nb-tx1 onlink table 254",
         "ip -n nb-lab-sink address add 198.19.1.3/24 dev nb-rx1",
-        "ip -n nb-lab-sink route add 198.18.1.0/24 via 198.19.1.1 dev nb-rx1",
+        "ip -4 -n nb-lab-sink route add 198.18.1.0/24 via 198.19.1.1 dev nb-rx1 onlink table 254",
     ]
     assert to_guest.ends_of_flows == {"source/tx1", "uut/in1"}
     assert through.ends_of_flows == {"source/tx1", "uut/in1", "uut/out1", "sink/rx1"}
