@@ -3,6 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
+from netbench.config.loading import load_profile
+from netbench.config.plugins import profile_kinds
+from netbench.config.shipped import PROFILES, find
 from netbench.model.profile import Profile
 from netbench.model.scenario import Serve, written
 from netbench.model.units import Load
@@ -102,3 +105,9 @@ def test_a_profile_of_frames_has_no_rate_of_requests():
 def test_a_neighbour_serves_one_workload():
     with pytest.raises(ValueError, match="one tool with one value"):
         workload_of({"kind": "iperf3", "message_size": [1, 2]})
+
+
+@pytest.mark.parametrize("item", ["0", "tcp"])
+def test_settings_change_an_option_of_a_tool(item):
+    profile = load_profile(find(PROFILES, "bandwidth"), profile_kinds(), [f"tool.{item}.message_size=[64, 96]"])
+    assert {work.option("message_size") for work in profile.tool if work.option("direction")} == {64, 96}
