@@ -8,6 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.capture.distribution import Distribution
+from netbench.config.loading import load_topology
+from netbench.config.plugins import UUTS as UUTS_GROUP
+from netbench.config.plugins import option_models
+from netbench.config.shipped import TOPOLOGIES, find
 from netbench.errors import UsageError
 from netbench.model.flow_result import FlowResult
 from netbench.model.scenario import SHARED_IDLE, VICTIM, Idle, Serve
@@ -16,6 +20,7 @@ from netbench.model.workload import FlowPath, workload_of
 from netbench.statistics.flow_cpu import guests_cpu, per_operation_ms
 from netbench.statistics.workload_groups import workload_groups
 from netbench.testbed.bring_up import flow_changes
+from netbench.testbed.doctor.ssh_checks import needed_in_run
 from netbench.testbed.resolved import Resolved, resolve
 from netbench.tools.tcp_client import times
 from tests.unit.flows_factory import flow, flow_trial
@@ -51,6 +56,24 @@ def resolved(tool: object, *uuts: dict[str, str], **more: object) -> Resolved:
 
 def steps(found: Resolved, uut: str, guest: str) -> list[str]:
     return [step.command for step in found.guests[uut][guest].plan.steps]
+
+
+@pytest.mark.parametrize(
+    ("tool", "host", "expected"),
+    [
+        ({"kind": "sockperf"}, "source1", {"sockperf", "tcpdump"}),
+        ({"kind": "sockperf"}, "sink1", set()),
+        ({"kind": "sockperf"}, "uut", {"sockperf", "tcpdump"}),
+        ({"kind": "iperf3", "path": "through"}, "sink1", {"iperf3", "tcpdump"}),
+        ({"kind": "iperf3", "path": "through"}, "uut", {"tcpdump"}),
+        ({"kind": "iperf3", "path": "loopback"}, "uut", {"iperf3"}),
+    ],
+)
+def test_hosts_over_ssh_need_the_programs_of_their_part(tool, host, expected):
+    lab = load_topology(find(TOPOLOGIES, "netns-ssh"), option_models(UUTS_GROUP))
+    found = resolve(lab, profile(tool=tool, loads=["max"], frame_sizes=(), duration=5.0), uuts=["router"])
+    names = {requirement.name for requirement in needed_in_run(found, host)}
+    assert names & {"iperf3", "sockperf", "nginx", "tcpdump"} == expected | ({"tcpdump"} if host == "sink1" else set())
 
 
 def reasons(kind: str, path: str) -> dict[str, str]:
