@@ -66,13 +66,16 @@ def _figures(
         if any("retransmits" in flow for flow in (total["sum_sent"], *senders)):
             retransmissions = _total(total["sum_sent"], "retransmits", senders)
     else:
-        here = total.get("sum_received", total["sum"]) if not is_upload else total.get("sum_sent", total["sum"])
+        here, received = total["sum_sent" if is_upload else "sum_received"], total["sum_received"]
         flows = [flow["udp"] for flow in total["streams"]]
-        started, lost = (_total(total["sum"], key, flows) for key in ("packets", "lost_packets"))
+        started, missing = (_total(total["sum"], key, flows) for key in ("packets", "lost_packets"))
         size = whole_number(output["start"]["test_start"]["blksize"], "blksize")
-        seconds, arrived = number_of(here["seconds"], "seconds"), (started - lost) * size
-        if lost > started or total["sum"]["bytes"] not in (started * size, arrived):
-            raise ToolError(f"iperf3 reports {lost} lost datagrams of {started}, and other bytes than these have")
+        seconds, arrived = number_of(here["seconds"], "seconds"), whole_number(received["bytes"], "bytes")
+        # `lost_packets` are gaps in the numbers: iperf3 does not count datagrams after the last one that arrived.
+        lost = started - arrived // size
+        _check_rate(received)
+        if missing > lost or total["sum"]["bytes"] != started * size or arrived % size:
+            raise ToolError(f"iperf3 reports {missing} lost datagrams of {started}, and other bytes than these have")
         if is_upload and whole != started * size:
             raise ToolError(f"iperf3 reports {started} datagrams of {size} bytes, and {whole} bytes in all intervals")
     _check_rate(here)
