@@ -115,6 +115,7 @@ class FlowResult:
     `completed` those that succeeded; `errors` are the others by kind. `run_to_server_bytes` and `run_to_client_bytes`
     are the payload of the whole run, with the warm-up, which the wire shows too. `retransmissions` are TCP segments
     that the sender's kernel sent again. `lost_datagrams` are UDP datagrams of `started` that did not arrive.
+    `socket_drops` are those that the receiver's kernel dropped because a socket of its host was full.
     `client_late` is how late the client itself started operations, although a connection was free (actual - intended
     start): an error of `response`. `client_cpu_share` is the client's use of one CPU; near 1, the client is the limit.
     `error` is the reason why there is no result; empty for a result.
@@ -134,6 +135,7 @@ class FlowResult:
     errors: dict[str, int] = field(default_factory=dict)
     retransmissions: int | None = None
     lost_datagrams: int | None = None
+    socket_drops: int | None = None
     latencies: tuple[Latencies, ...] = ()
     client_late: Latencies | None = None  # of kind `late`
     client_cpu_share: float | None = None

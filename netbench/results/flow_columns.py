@@ -127,6 +127,7 @@ FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
     ),
     ExportColumn("tool_error", str, lambda row: None if row.flow is None else row.flow.error or None),
     ExportColumn("operation_cpu_ms", str, _cpu_per_operation),
+    *columns_at(int, "flow", "socket_drops"),
 )
 """The columns of a flow; the row has it in `flow`."""
 

@@ -292,20 +292,29 @@ def _without_buffered(tool: FlowFigures, wire: FlowFigures, buffered: int) -> Fl
 def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigures) -> Iterator[str]:
     """Yield a text if a tool reports another number of lost datagrams than was lost between the two taps."""
     sent, arrived = client.to_server_segments, guest.to_server_segments
-    end, where = "server", f"behind the {guest.place}'s link,"
+    end, where = "server", "behind the guest's link: at its NIC, in its kernel, or"
     if result.to_client_bytes is not None:
         sent, arrived = guest.to_client_segments, client.to_client_segments
-        end, where = "client", "behind the client's link,"
+        end, where = "client", "behind the client's link: in its kernel, or"
     if guest.place == HOST:
         where = "in the user networking of the host, or"
     if sent is None or arrived is None or client.dropped_frames or guest.dropped_frames:
         return
     on_link, allowed = sent - arrived, BYTES_TOLERANCE * sent
-    if abs(lost - on_link) > allowed:
-        yield (
-            f"{lost:,} of {result.started or 0:,} datagrams lost by the tool, {on_link:,} of {sent:,} between the "
-            f"taps: the others were dropped {where} in the socket of the tool's {end}"
+    if abs(lost - on_link) <= allowed:
+        return
+    others = f"the others were dropped {where} in the socket of the tool's {end}"
+    if result.socket_drops is not None:
+        at_socket = max(0, min(result.socket_drops, lost - on_link))
+        others = (
+            f"{at_socket:,} of the others were dropped at the full socket of the tool's {end}, by its kernel's counter"
         )
+        if lost - on_link > at_socket:
+            others += f", and {lost - on_link - at_socket:,} before it, or not read by its end"
+    yield (
+        f"{lost:,} of {result.started or 0:,} datagrams lost by the tool, {on_link:,} of {sent:,} between the taps: "
+        f"{others}"
+    )
 
 
 def _percentiles(found: Sequence[Latencies], kind: str) -> Mapping[float, float]:
