@@ -170,8 +170,8 @@ class CampaignRecord:
             last = self.searches.get(search.key)
             if last == search:
                 continue
-            bounds = search.state, search.lower_fps, search.upper_fps
-            if last is None or (last.state, last.lower_fps, last.upper_fps) != bounds:
+            bounds = search.state, search.lower, search.upper
+            if last is None or (last.state, last.lower, last.upper) != bounds:
                 self.report(BoundsNarrowed(search))
             self.searches[search.key] = search
             if search.for_maxima and (maximum := maximum_of(search)) and not maximum.limited_by.is_uut:

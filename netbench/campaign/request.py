@@ -21,6 +21,7 @@ from netbench.plan.warm_up import expected_number
 from netbench.plan.warnings import refused_loads
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
+from netbench.testbed.flow_checks import refuse_searched
 from netbench.testbed.resolved import Guests, Resolved, activities_of, resolve
 
 # Approximate time to bring up the testbed, inspect the machine and write the report.
@@ -134,6 +135,8 @@ def make_request(
         profile = plan.profile
         resolved = resolve(topology, profile, plan.uuts)
     schedule = make_schedule(plan, replayed)
+    if not profile.loads:
+        refuse_searched(profile, schedule.tried_loads)
     resolved = replace(resolved, activities=activities_of(topology, map(profile.scenario, schedule.scenarios)))
     for uut, guests in resolved.guests.items():
         for name, guest in guests.items():

@@ -27,7 +27,7 @@ _LONGER_S = 0.1
 _START_OF_TOOL_S = 1.5
 _WARM_UP_PART = 0.25
 # Keys that flows have no use for.
-_OF_FRAMES = ("packet", "vary", "expect", "flows", "stop_when_saturated", "schedule", "warm_up_trials")
+_OF_FRAMES = ("packet", "vary", "expect", "flows", "stop_when_saturated", "warm_up_trials")
 _NOISE_FLOOR_S = 1.2
 _MOST_WARM_UP_TRIALS = 100
 

@@ -102,6 +102,15 @@ class LoadKind(Enum):
     MAX = "max"
 
 
+_PER_SECOND = {LoadKind.FRAME_RATE: " frames/s", LoadKind.OPERATION_RATE: "/s", LoadKind.L1_BIT_RATE: " bit/s"}
+
+
+def rate_text(rate: float, unit: LoadKind) -> str:
+    """Return a rate in full: `1,234 frames/s`, `210/s`, `1,000,000 bit/s`."""
+    digits = f"{rate:,.4g}" if rate < 1000 and unit is LoadKind.OPERATION_RATE else f"{rate:,.0f}"
+    return f"{digits}{_PER_SECOND[unit]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """The intended load of one source, or of one client.

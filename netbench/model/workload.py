@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
 from netbench.errors import KeyedError
 from netbench.model.fields import KeyPath, listed, located_error
+from netbench.model.frame_size import FrameSize, stored_frame_size
 
 Scalar = str | int | float | bool
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9 ._=%-]{0,98}[A-Za-z0-9._=%-])?")
@@ -104,6 +105,19 @@ def _expanded(value: object) -> Iterator[Workload]:
 def _text(scalar: Scalar) -> str:
     return str(scalar).lower() if isinstance(scalar, bool) else str(scalar)
 
+
+def _traffic(value: object) -> FrameSize | Workload:
+    if isinstance(value, FrameSize | Workload):
+        return value
+    return workload_of(value) if isinstance(value, Mapping) and "kind" in value else stored_frame_size(value)
+
+
+# The kind of traffic of trials and searches, as results have it.
+TrafficField = Annotated[
+    FrameSize | Workload,
+    PlainValidator(_traffic),
+    PlainSerializer(lambda traffic: traffic.written if isinstance(traffic, Workload) else traffic.stored),
+]
 
 WORKLOAD_SCHEMA: dict[str, Any] = {
     "anyOf": [

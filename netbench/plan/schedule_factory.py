@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from netbench.config.plugins import GENERATORS, SINKS, plugins
+from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, plugins
 from netbench.errors import UsageError
 from netbench.model.profile import LOADS, KindSpec, MaximaSpec, Profile, ScheduleSpec
 from netbench.model.replayed_loads import ReplayedLoads
@@ -13,7 +13,7 @@ from netbench.plan.calibration import (
     shares_of_victim,
     sizes_referred_to,
 )
-from netbench.plan.schedule import CampaignPlan, Schedule, schedule_kind
+from netbench.plan.schedule import FLOWS, FRAMES, CampaignPlan, Schedule, schedule_kind
 
 _STEADY = "steady"  # option of kinds that choose by the load
 _ENDS = {"generator": GENERATORS, "sink": SINKS}
@@ -28,6 +28,7 @@ def make_schedule(plan: CampaignPlan, replayed: ReplayedLoads | None = None) -> 
     spec, kind = plan.profile.schedule, schedule_kind(plan.profile.schedule.kind)
     if replayed is not None:
         plan = replace(plan, profile=plan.profile.model_copy(update={"maxima": None}))
+    refuse_other_traffic(plan.profile, spec.kind, kind)
     main = kind(plan, kind.Options.model_validate(spec.options))
     if replayed is not None:
         return ReplayedSchedule(main, replayed)
@@ -48,6 +49,18 @@ def make_schedule(plan: CampaignPlan, replayed: ReplayedLoads | None = None) -> 
             "maximum could be found; search for it (--set maxima=search)"
         )
     return main
+
+
+def refuse_other_traffic(profile: Profile, name: str, kind: type[Schedule]) -> None:
+    """Raise UsageError for a schedule that cannot measure frames, or flows, and a profile that has these."""
+    traffic = FLOWS if profile.tool else FRAMES
+    if traffic not in kind.traffic:
+        kinds = sorted(name for name, other in plugins(SCHEDULES).items() if traffic in other.traffic)
+        has = "a tool, which runs flows" if profile.tool else "no tool: it sends frames"
+        raise UsageError(
+            f"profile {profile.name}: schedule: {name} is not for {traffic}, and this profile has {has}; write "
+            f"{' or '.join(kinds)}"
+        )
 
 
 def held_steady(profile: Profile) -> Profile:

@@ -256,7 +256,7 @@ def _places(results: CampaignResults) -> Iterator[Finding]:
 def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
     """The highest load of each UUT that meets the first goal, relative to the baseline's."""
     known = [
-        search for search in results.searches if search.lower_fps is not None and search.state is not SearchState.FAILED
+        search for search in results.searches if search.lower is not None and search.state is not SearchState.FAILED
     ]
     if not known:
         failed = results.searches[:MOST_NAMED]
@@ -275,7 +275,7 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
     for uuts in uuts_by_setting(results, merged):
         base = merged.get(uuts[0])
         of_setting = [merged[uut] for uut in uuts if uut in merged]
-        for search in sorted(of_setting, key=lambda search: search.lower_fps or 0.0, reverse=True):
+        for search in sorted(of_setting, key=lambda search: search.lower or 0.0, reverse=True):
             text = f"{label(search.uut, results.emulated)} {bounds_text(search)}"
             parts.append(text if base is None or base is search else f"{text}, {_bounds_ratio(search, base)}")
     at = f"{size.frames_text} in {scenario}" if scenario else size.frames_text
@@ -287,20 +287,20 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
 
 def _merged(same: Sequence[SearchResult]) -> SearchResult:
     """The repeated search with the lowest bound, with the highest upper bound of all of them."""
-    lowest = min(same, key=lambda search: search.lower_fps or 0.0)
-    tops = [search.upper_fps for search in same]
+    lowest = min(same, key=lambda search: search.lower or 0.0)
+    tops = [search.upper for search in same]
     upper_fps = None if None in tops else max(top for top in tops if top is not None)
-    return lowest if len(same) == 1 else replace(lowest, upper_fps=upper_fps)
+    return lowest if len(same) == 1 else replace(lowest, upper=upper_fps)
 
 
 def _bounds_ratio(new: SearchResult, base: SearchResult) -> str:
     """The ratio of the loads of two searches, from their bounds."""
-    if not base.lower_fps or not new.lower_fps:
+    if not base.lower or not new.lower:
         return f"not comparable with {base.uut}"
-    ratio = f"{new.lower_fps / base.lower_fps:.2f} ×"
-    if new.upper_fps is None or base.upper_fps is None or SearchState.AT_LEAST in (new.state, base.state):
+    ratio = f"{new.lower / base.lower:.2f} ×"
+    if new.upper is None or base.upper is None or SearchState.AT_LEAST in (new.state, base.state):
         return f"{ratio} the lower bound of {base.uut}"
-    return f"{ratio} {base.uut} ({new.lower_fps / base.upper_fps:.2f} … {new.upper_fps / base.lower_fps:.2f})"
+    return f"{ratio} {base.uut} ({new.lower / base.upper:.2f} … {new.upper / base.lower:.2f})"
 
 
 def _napi_policies(results: CampaignResults) -> Iterator[Finding]:

@@ -265,11 +265,11 @@ def maximum_of(found: SearchResult) -> Maximum | None:
     If no more could be offered, the maximum is marked as a lower bound. If no more was requested, there is no maximum:
     a higher limit of the search is enough to find it.
     """
-    if found.throughput_fps is None or found.lower_fps is None or not found.throughput_fps:
+    if found.throughput is None or found.lower is None or not found.throughput:
         return None
     if found.state not in (SearchState.FOUND, SearchState.AT_LEAST) or found.limited_by_request:
         return None
-    fps, load = found.throughput_fps, str(Load.of_fps(float(f"{found.lower_fps:.6g}")))
+    fps, load = found.throughput, str(Load.of_fps(float(f"{found.lower:.6g}")))
     if found.overload_fps is not None and found.overload_fps > fps:
         fps, load = found.overload_fps, "overload"
     limited_by = found.limited_by
@@ -294,12 +294,12 @@ def why_no_maximum(found: SearchResult | None) -> str:
         return "nothing was searched for; choose a schedule that searches (maxima)"
     if found.limited_by_request:
         return (
-            f"it is at least {found.lower_fps or 0:,.0f} frames/s, the highest load that the search may try; raise "
+            f"it is at least {found.lower or 0:,.0f} frames/s, the highest load that the search may try; raise "
             "maxima.highest, or leave it out"
         )
     if found.state is SearchState.AT_MOST:
         return (
-            f"even at {found.upper_fps or 0:,.0f} frames/s more was lost than the search allows; allow more "
+            f"even at {found.upper or 0:,.0f} frames/s more was lost than the search allows; allow more "
             "(maxima.loss), or search for it among the loads (maxima=loads)"
         )
     return f"the search for it failed: {found.why or found.limited_by.stored or 'no trial describes the UUT'}"

@@ -50,7 +50,7 @@ class Range:
         if not known:
             return None
         width = known[0].width
-        lows, highs = [result.lower_fps or 0.0 for result in known], [_upper(result) for result in known]
+        lows, highs = [result.lower or 0.0 for result in known], [_upper(result) for result in known]
         bounds = cls(min(lows), max(highs), width, len(known))
         if len(known) < FEWEST or inf in highs or 0.0 in lows:
             return replace(bounds, spread=max(SINGLE_SEARCH, noise_floor or 0.0))
@@ -74,7 +74,7 @@ class Range:
 def _upper(found: SearchResult) -> float:
     """Return the upper bound; infinite if the UUT is not the cause of it."""
     reached = found.state is not SearchState.AT_LEAST and found.limited_by.is_uut
-    return found.upper_fps if reached and found.upper_fps is not None else inf
+    return found.upper if reached and found.upper is not None else inf
 
 
 @dataclass(frozen=True, slots=True)

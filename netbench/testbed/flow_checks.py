@@ -1,11 +1,13 @@
 """Workloads that a tool cannot run, or that a guest cannot serve: refused before anything is touched."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 
 from netbench.config.plugins import TOOLS, plugins
 from netbench.errors import UsageError
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM, Activity, Serve
+from netbench.model.units import Load, LoadKind
 from netbench.model.workload import Workload
 from netbench.tools.base import Demand, Tool
 from netbench.uut.base import UnitUnderTest
@@ -22,9 +24,12 @@ def make_tool(workload: Workload) -> Tool:
 
 
 def workloads_in(profile: Profile, activities: Mapping[str, Iterable[Activity]]) -> Iterator[tuple[str, str, Serve]]:
-    """Yield each workload with its load, after its place for messages and the guest that serves it."""
+    """Yield each workload with its load, after its place for messages and the guest that serves it.
+
+    A search chooses its loads itself: the workload then has the load `max`.
+    """
     for workload in profile.tool:
-        for load in profile.loads:
+        for load in profile.loads or (Load(LoadKind.MAX),):
             yield f"tool {workload}", VICTIM, Serve(workload, load)
     for name, acts in activities.items():
         for activity in acts:
@@ -34,10 +39,21 @@ def workloads_in(profile: Profile, activities: Mapping[str, Iterable[Activity]])
 
 def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activity]]) -> None:
     """UsageError for a load that a tool cannot run at."""
-    for where, _, serve in workloads_in(profile, activities):
-        demand = Demand(serve.load, profile.duration, profile.warm_up_s)
-        if reason := make_tool(serve.workload).unsupported_reason(demand):
-            raise UsageError(f"profile {profile.name}: {where}: {reason}")
+    for where, guest, serve in workloads_in(profile, activities):
+        if guest != VICTIM or profile.loads:
+            _refuse(profile, where, serve)
+
+
+def refuse_searched(profile: Profile, loads: Iterable[Load]) -> None:
+    """UsageError for a load of a search that a tool of the profile cannot run at."""
+    for workload, load in product(profile.tool, loads):
+        _refuse(profile, f"tool {workload} in a search", Serve(workload, load))
+
+
+def _refuse(profile: Profile, where: str, serve: Serve) -> None:
+    demand = Demand(serve.load, profile.duration, profile.warm_up_s)
+    if reason := make_tool(serve.workload).unsupported_reason(demand):
+        raise UsageError(f"profile {profile.name}: {where}: {reason}")
 
 
 def refuse_servers(

@@ -204,7 +204,7 @@ def shares(maximum, *, lower, upper, throughput=None, **search):
             )
             for number in (1, 2, 3)
         ]
-    found = replace(SEARCH, lower_fps=lower, upper_fps=upper, for_maxima=True, **search)
+    found = replace(SEARCH, lower=lower, upper=upper, for_maxima=True, **search)
     return replace(campaign(trials), maxima_searches=(found,))
 
 

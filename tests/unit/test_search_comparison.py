@@ -19,7 +19,7 @@ from tests.unit.results_factory import MANIFEST, campaign, guests, search_result
 
 
 def found(lower=99_600.0, upper=100_000.0, **more):
-    return search_result(lower_fps=lower, upper_fps=upper, **more)
+    return search_result(lower=lower, upper=upper, **more)
 
 
 def compared(base, new):

@@ -24,7 +24,7 @@ def highest_loads_chart(searches: Sequence[SearchResult], styles: Mapping[str, S
     panels.chart.intervals = "search bounds, from the lower to the upper one"
     panels.categories(goals)
     for size, members in panels.members.items():
-        tops = (max(search.lower_fps or 0.0, search.upper_fps or 0.0) / 1000 for search in members)
+        tops = (max(search.lower or 0.0, search.upper or 0.0) / 1000 for search in members)
         panels.scale(size, y=[0, end_of_axis(tops)])
     for size, uut, of_uut in panels.cells:
         by_goal = grouped(of_uut, lambda search: search.goal)
@@ -33,8 +33,8 @@ def highest_loads_chart(searches: Sequence[SearchResult], styles: Mapping[str, S
 
 
 def _bar(x: int, same: Sequence[SearchResult]) -> Mark:
-    lowest = min(same, key=lambda search: search.lower_fps or 0.0)
-    tops = [search.upper_fps for search in same if search.upper_fps is not None]
+    lowest = min(same, key=lambda search: search.lower or 0.0)
+    tops = [search.upper for search in same if search.upper is not None]
     numbers: Numbers = {
         "uut": lowest.uut,
         "scenario": lowest.scenario,
@@ -42,14 +42,14 @@ def _bar(x: int, same: Sequence[SearchResult]) -> Mark:
         "frame_size": f"{lowest.frame_size.without_packet:,}",
         "packet": lowest.frame_size.packet or None,
         "goal": lowest.goal,
-        "lower_fps": lowest.lower_fps,
+        "lower_fps": lowest.lower,
         "upper_fps": max(tops, default=None),
         "state": lowest.state.value,
         "searches": len(same),
     }
     hover = "\n".join(f"{search.goal}: {bounds_text(search)} {remark(search)}".rstrip() for search in same)
-    text = ("≥ " if lowest.state is SearchState.AT_LEAST else "") + kfps(lowest.lower_fps)
-    height = (lowest.lower_fps or 0.0) / 1000
+    text = ("≥ " if lowest.state is SearchState.AT_LEAST else "") + kfps(lowest.lower)
+    height = (lowest.lower or 0.0) / 1000
     is_bounded = len(tops) == len(same) and all(search.state is not SearchState.AT_LEAST for search in same)
     low, high = (height, max(tops) / 1000) if is_bounded else (None, None)
     return Mark(x, height, hover, numbers, low, high, text=text)
@@ -58,7 +58,7 @@ def _bar(x: int, same: Sequence[SearchResult]) -> Mark:
 def _drawable(results: CampaignResults) -> list[SearchResult]:
     """The searches with a lower bound."""
     rows = (*results.searches, *results.maxima_searches)
-    return [search for search in rows if search.lower_fps is not None and search.state is not SearchState.FAILED]
+    return [search for search in rows if search.lower is not None and search.state is not SearchState.FAILED]
 
 
 FIGURE = Figure(

@@ -30,7 +30,7 @@ _METHODS = {
 
 def bounds_text(search: SearchResult) -> str:
     """The bounds of a limit so far, in thousands of frames/s of each stream."""
-    lower, upper = search.lower_fps, search.upper_fps
+    lower, upper = search.lower, search.upper
     if search.state is SearchState.AT_LEAST and lower is not None:
         return f"≥ {kfps(lower)} kfps"
     if lower is None:
@@ -40,7 +40,7 @@ def bounds_text(search: SearchResult) -> str:
 
 def remark(search: SearchResult) -> str:
     """The caveats of a result; empty where there are none."""
-    given_up = "nothing measured" if search.lower_fps is None else "search aborted"
+    given_up = "nothing measured" if search.lower is None else "search aborted"
     far_apart = "" if search.is_regular else f"bounds further apart than {percent(search.width)}"
     texts = {
         SearchState.SEARCHING: "not finished",
@@ -61,9 +61,9 @@ def methods_text(searches: Sequence[SearchResult]) -> str:
 
 def throughput_mbps(search: SearchResult) -> float | None:
     """The throughput of all streams at the lower bound, on the wire (L1), in Mbit/s."""
-    if search.throughput_fps is None or search.state is SearchState.FAILED:
+    if search.throughput is None or search.state is SearchState.FAILED:
         return None
-    return l1_mbps(search.throughput_fps * len(search.streams), search.frame_size.mean_bytes)
+    return l1_mbps(search.throughput * len(search.streams), search.frame_size.mean_bytes)
 
 
 def _searches(model: ReportModel) -> tuple[SearchResult, ...]:
@@ -93,9 +93,9 @@ def searches(model: ReportModel) -> Iterator[Table]:
 
 def _width(search: SearchResult) -> str:
     """The distance of the bounds, relative to the upper one."""
-    if search.lower_fps is None or not search.upper_fps:
+    if search.lower is None or not search.upper:
         return UNKNOWN
-    return percent((search.upper_fps - search.lower_fps) / search.upper_fps)
+    return percent((search.upper - search.lower) / search.upper)
 
 
 def _of_searches(
@@ -288,7 +288,7 @@ _TESTS: Mapping[str, TestCells] = {
         _NOTES: lambda _, bursts: bursts.refused,
     },
     "recovery": {
-        "Throughput, kfps": lambda search, _: kfps(search.lower_fps),
+        "Throughput, kfps": lambda search, _: kfps(search.lower),
         "Overload, kfps": lambda _, recovery: kfps(recovery.overload_fps or None),
         "Reduced load, kfps": lambda _, recovery: kfps(recovery.reduced_fps or None),
         "Recovery": _of_tests(recovery_text),
