@@ -112,6 +112,11 @@ def _traffic(value: object) -> FrameSize | Workload:
     return workload_of(value) if isinstance(value, Mapping) and "kind" in value else stored_frame_size(value)
 
 
+def traffic_text(traffic: FrameSize | Workload, unit: str = "") -> str:
+    """Return a frame size as text, with the unit after its number, or the name of a workload."""
+    return traffic.name if isinstance(traffic, Workload) else traffic.text(unit)
+
+
 # The kind of traffic of trials and searches, as results have it.
 TrafficField = Annotated[
     FrameSize | Workload,

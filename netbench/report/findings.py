@@ -14,6 +14,7 @@ from netbench.model.limits import OVERLOAD_LOSS_RATIO
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.traffic import NAPI_POLICY
 from netbench.model.verdict import Verdict
+from netbench.model.workload import Workload
 from netbench.report.caveats import caveats, no_result
 from netbench.report.cost_findings import neighbour_findings, packet_findings
 from netbench.report.finding import (
@@ -57,7 +58,7 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
     findings of their own.
     """
     if results.has_flows:
-        return flow_findings(results)
+        return flow_findings(results, _highest_loads(results) if results.searches else ())
     groups = with_limits(group_trials(results)) if groups is None else groups
     if not any(trial.verdict is Verdict.VALID for trial in results.wanted_trials) and not results.searches:
         return (Finding("Result", no_result(results), "verdicts"),)
@@ -265,8 +266,9 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         return
     goal, scenario = known[0].goal, known[0].scenario
     alike = [search for search in known if (search.goal, search.scenario) == (goal, scenario)]
-    fewest, size = min((len(search.streams), search.frame_size) for search in alike)
-    shown = (search for search in alike if (len(search.streams), search.frame_size) == (fewest, size))
+    of_first = len(known[0].streams), known[0].kind_of_traffic
+    fewest, traffic = min((len(search.streams), search.frame_size) for search in alike) if not known[0].of_flows else of_first
+    shown = (search for search in alike if (len(search.streams), search.kind_of_traffic) == (fewest, traffic))
     searched = grouped(shown, lambda search: search.uut)
     merged = {uut: _merged(same) for uut, same in searched.items()}
     times = max(map(len, searched.values()))
@@ -278,7 +280,8 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         for search in sorted(of_setting, key=lambda search: search.lower or 0.0, reverse=True):
             text = f"{label(search.uut, results.emulated)} {bounds_text(search)}"
             parts.append(text if base is None or base is search else f"{text}, {_bounds_ratio(search, base)}")
-    at = f"{size.frames_text} in {scenario}" if scenario else size.frames_text
+    what = traffic.name if isinstance(traffic, Workload) else traffic.frames_text
+    at = f"{what} in {scenario}" if scenario else what
     others = f"{'; '.join(parts[1:])}. " if parts[1:] else ""
     lead = sentence("findings.highest_load", goal=goal, first=parts[0])
     details = sentence("findings.search_conditions", others=others, conditions=f"{at}, {per_stream}")
@@ -289,8 +292,8 @@ def _merged(same: Sequence[SearchResult]) -> SearchResult:
     """The repeated search with the lowest bound, with the highest upper bound of all of them."""
     lowest = min(same, key=lambda search: search.lower or 0.0)
     tops = [search.upper for search in same]
-    upper_fps = None if None in tops else max(top for top in tops if top is not None)
-    return lowest if len(same) == 1 else replace(lowest, upper=upper_fps)
+    upper = None if None in tops else max(top for top in tops if top is not None)
+    return lowest if len(same) == 1 else replace(lowest, upper=upper)
 
 
 def _bounds_ratio(new: SearchResult, base: SearchResult) -> str:
@@ -322,7 +325,7 @@ def _contradictions(results: CampaignResults, groups: Sequence[Group]) -> Iterat
     calibrated = {
         (search.uut, search.frame_size, len(search.streams)): (search.scenario, maximum.fps * len(search.streams))
         for search in results.maxima_searches
-        if (maximum := maximum_of(search)) is not None
+        if not search.of_flows and (maximum := maximum_of(search)) is not None
     }
     if contradictions := contradictory_maxima(groups, calibrated):
         text = "; ".join(contradiction.text for contradiction in contradictions[:MOST_NAMED])

@@ -28,7 +28,7 @@ _WITHOUT_RANGE = (SearchState.FAILED, SearchState.SEARCHING)
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The range of a limit, in frames/s of each stream: `high` is infinite if the limit was not reached.
+    """The range of a limit, as a rate of each stream: `high` is infinite if the limit was not reached.
 
     For several searches these are the lowest and the highest bound. The limit may lie beyond a bound by the `width` of
     the search, a ratio. `spread` is how far other searches may deviate from these, as a ratio. `middle` is the mean of
@@ -159,7 +159,7 @@ def compare_searches(
     sides = []
     for side in (before, after):
         searches = side.maxima_searches if of_maxima else side.searches
-        chosen = (search for search in searches if selection.includes(search.uut, search.scenario, search.frame_size))
+        chosen = (search for search in searches if selection.includes(search.uut, search.scenario, search.kind_of_traffic))
         sides.append(grouped(chosen, Searched.of))
     floors = [side.noise_floor.half_width if side.noise_floor else None for side in (before, after)]
     doubt = "" if accept_disturbed else doubt_of((base, before.warnings), (new, after.warnings))
@@ -169,8 +169,8 @@ def compare_searches(
         first, second = map(Range.of, own, floors)
         if what.uut in apart:
             left_out.append(LeftOut(what, apart[what.uut], Absence.EMULATION))
-        elif what.frame_size.packet in changed:
-            left_out.append(LeftOut(what, changed[what.frame_size.packet], Absence.OTHER_PACKET))
+        elif what.packet in changed:
+            left_out.append(LeftOut(what, changed[what.packet], Absence.OTHER_PACKET))
         elif _SWEEP in (search.method for search in (*own[0], *own[1])):
             why = "the highest throughput of a sweep has no bounds; compare campaigns of `netbench run`"
             left_out.append(LeftOut(what, why, Absence.NO_BOUNDS))
