@@ -409,7 +409,7 @@ def test_the_terminal_has_a_row_for_each_search_and_what_is_missing() -> None:
     assert tests is not None
     missing = replace(tests, latency=Latency(15_000.0, 120.0, (), "no common clock"), reset=Reset(15_000.0, (), 1))
     console = Console(width=80, record=True)
-    table = rfc2544_table(shown(FOUND, replace(FOUND, frame_size=FrameSize.of(1518), tests=missing)))
+    table = rfc2544_table(shown(FOUND, replace(FOUND, kind_of_traffic=FrameSize.of(1518), tests=missing)))
     assert table is not None
     console.print(table)
     printed = console.export_text()
