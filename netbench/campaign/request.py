@@ -135,8 +135,7 @@ def make_request(
         profile = plan.profile
         resolved = resolve(topology, profile, plan.uuts)
     schedule = make_schedule(plan, replayed)
-    if not profile.loads:
-        refuse_searched(profile, schedule.tried_loads)
+    refuse_searched(profile, schedule.tried_loads)
     resolved = replace(resolved, activities=activities_of(topology, map(profile.scenario, schedule.scenarios)))
     for uut, guests in resolved.guests.items():
         for name, guest in guests.items():

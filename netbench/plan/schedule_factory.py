@@ -4,14 +4,17 @@ from dataclasses import replace
 
 from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, plugins
 from netbench.errors import UsageError
-from netbench.model.profile import LOADS, KindSpec, MaximaSpec, Profile, ScheduleSpec
+from netbench.model.profile import LOADS, MAXIMA_OF_WORKLOADS, KindSpec, MaximaSpec, Profile, ScheduleSpec
 from netbench.model.replayed_loads import ReplayedLoads
+from netbench.plan.around_schedule import ReplayedSchedule
 from netbench.plan.calibration import (
     CalibratedSchedule,
-    ReplayedSchedule,
+    CalibratedWorkloads,
+    calibration_plan,
     calibration_schedule,
     shares_of_victim,
     sizes_referred_to,
+    workload_calibration_plan,
 )
 from netbench.plan.schedule import FLOWS, FRAMES, CampaignPlan, Schedule, schedule_kind
 
@@ -32,12 +35,26 @@ def make_schedule(plan: CampaignPlan, replayed: ReplayedLoads | None = None) -> 
     main = kind(plan, kind.Options.model_validate(spec.options))
     if replayed is not None:
         return ReplayedSchedule(main, replayed)
+    maxima = plan.profile.maxima or MaximaSpec()
+    if maxima.kind != LOADS and not plan.profile.tool and FRAMES not in schedule_kind(maxima.kind).traffic:
+        raise UsageError(
+            f"profile {plan.profile.name}: maxima: {maxima.kind} searches for rates of a tool, and this profile has "
+            f"none; write {MaximaSpec().kind}"
+        )
     of_maximum = shares_of_victim(plan)
+    if of_maximum and plan.profile.tool:
+        of_workloads = _spec_for(FLOWS, maxima)
+        searched = workload_calibration_plan(plan, of_workloads)
+        main = CalibratedWorkloads(
+            calibration_schedule(searched, of_workloads, schedule_kind(of_workloads.kind)), main
+        )
+        of_maximum = []
     if not (of_maximum or sizes_referred_to(plan)):
         return main
-    maxima = plan.profile.maxima or MaximaSpec()
     if maxima.kind != LOADS:
-        return CalibratedSchedule(calibration_schedule(plan, maxima, schedule_kind(maxima.kind)), main)
+        of_frames = _spec_for(FRAMES, maxima)
+        searched = calibration_plan(plan, of_frames)
+        return CalibratedSchedule(calibration_schedule(searched, of_frames, schedule_kind(of_frames.kind)), main)
     if of_maximum:
         raise UsageError(
             f"profile {plan.profile.name}: maxima: loads: {of_maximum[0]} is no load in which a maximum could be "
@@ -49,6 +66,12 @@ def make_schedule(plan: CampaignPlan, replayed: ReplayedLoads | None = None) -> 
             "maximum could be found; search for it (--set maxima=search)"
         )
     return main
+
+
+def _spec_for(traffic: str, maxima: MaximaSpec) -> MaximaSpec:
+    """Return the search for the maxima of frames or of flows: `maxima` if it searches for these, else the usual one."""
+    usual = {FRAMES: MaximaSpec(), FLOWS: MaximaSpec(kind=MAXIMA_OF_WORKLOADS)}
+    return maxima if traffic in schedule_kind(maxima.kind).traffic else usual[traffic]
 
 
 def refuse_other_traffic(profile: Profile, name: str, kind: type[Schedule]) -> None:

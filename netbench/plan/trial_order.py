@@ -23,7 +23,8 @@ from netbench.model.trial import LoadReference, TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Verdict
 from netbench.model.workload import Workload
-from netbench.plan.calibration import fewest_sources, sizes_referred_to, without_maximum
+from netbench.plan.around_schedule import without_maximum
+from netbench.plan.calibration import fewest_sources, sizes_referred_to
 from netbench.plan.schedule import FLOWS, FRAMES, CampaignPlan, Schedule
 from netbench.plan.selection import source_numbers
 from netbench.statistics.groups import grouped

@@ -325,7 +325,7 @@ def _contradictions(results: CampaignResults, groups: Sequence[Group]) -> Iterat
     calibrated = {
         (search.uut, search.frame_size, len(search.streams)): (search.scenario, maximum.fps * len(search.streams))
         for search in results.maxima_searches
-        if not search.of_flows and (maximum := maximum_of(search)) is not None
+        if (maximum := maximum_of(search)) is not None
     }
     if contradictions := contradictory_maxima(groups, calibrated):
         text = "; ".join(contradiction.text for contradiction in contradictions[:MOST_NAMED])

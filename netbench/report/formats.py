@@ -44,7 +44,9 @@ def rate_number(rate: float | None, unit: LoadKind) -> str:
     """The number of a rate in the unit in which it is shown."""
     if rate is None:
         return UNKNOWN
-    return three_digits(rate) if unit is LoadKind.OPERATION_RATE else _tenths(shown_rate(rate, unit))
+    if unit is LoadKind.OPERATION_RATE:
+        return f"{rate:,.0f}" if rate.is_integer() else three_digits(rate)
+    return _tenths(shown_rate(rate, unit))
 
 
 def microseconds(nanoseconds: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from netbench.model.flow_result import FlowResult, Latencies
 from netbench.model.limits import LimitCause, LimitKind
 from netbench.model.trial import TrialResult
-from netbench.model.units import Load, LoadKind
+from netbench.model.units import Load, LoadKind, nearest_rate
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.plan.schedule import FLOWS, CampaignPlan
 from netbench.search.cell_search import CellSearch
@@ -20,8 +20,6 @@ from netbench.search.search_trials import Progress, SearchCell, SearchTrials
 from netbench.search.service_level import ServiceGoal, ServiceOptions
 
 METHOD = "slo"
-# From this rate on, rates are whole numbers: some tools send whole messages per second only.
-_WHOLE_FROM = 20
 # Operations of a client, or bits, in progress at an end of the measured time: tools write blocks of 128 KiB.
 _ON_THE_WAY = {LoadKind.OPERATION_RATE: 1, LoadKind.L1_BIT_RATE: 8 * 128 * 1024}
 # The kinds of times that a service level is about: the first that a tool has.
@@ -32,6 +30,7 @@ class ServiceLevelSearch(SearchSchedule):
     """Searches for the highest rate at which a service meets its service level, by bisection with verification."""
 
     Options = ServiceOptions
+    MaximaOptions = ServiceOptions
     traffic = frozenset({FLOWS})
 
     def __init__(self, plan: CampaignPlan, options: ServiceOptions) -> None:
@@ -82,10 +81,10 @@ class ServiceSearch(CellSearch):
         if trial.failed or not trial.offered_load:
             why = trial.failed or trial.limited_by or "nothing succeeded"
             raise GivenUpError(f"no rate of a closed loop: {why}")
-        return _nearest(trial.offered_load)
+        return nearest_rate(trial.offered_load, self._unit)
 
     def _lowest_load(self, highest: float) -> float:
-        return _nearest(self._options.lowest_of(highest))
+        return nearest_rate(self._options.lowest_of(highest), self._unit)
 
     def _limit_at_highest(self) -> LimitCause:
         is_closed = self._options.highest.kind is LoadKind.MAX
@@ -159,9 +158,5 @@ def _times_of(flows: Iterable[FlowResult], kind: str) -> Iterator[Latencies]:
 
 
 def _method(options: ServiceOptions, trial_s: float) -> Bisection:
-    return Bisection(options.goal, options.width, trial_s=trial_s, verified=options.verified, nearest=_nearest)
-
-
-def _nearest(rate: float) -> float:
-    """Return the nearest rate that all tools send."""
-    return float(round(rate)) if rate >= _WHOLE_FROM else float(f"{rate:.3g}")
+    nearest = partial(nearest_rate, unit=options.unit)
+    return Bisection(options.goal, options.width, trial_s=trial_s, verified=options.verified, nearest=nearest)

@@ -40,14 +40,16 @@ def workloads_in(profile: Profile, activities: Mapping[str, Iterable[Activity]])
 def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activity]]) -> None:
     """UsageError for a load that a tool cannot run at."""
     for where, guest, serve in workloads_in(profile, activities):
-        if guest != VICTIM or profile.loads:
+        # The rates of a search, and of shares of its result, are checked with its options.
+        if serve.load.kind is not LoadKind.OF_MAXIMUM and (guest != VICTIM or profile.loads):
             _refuse(profile, where, serve)
 
 
 def refuse_searched(profile: Profile, loads: Iterable[Load]) -> None:
     """UsageError for a load of a search that a tool of the profile cannot run at."""
     for workload, load in product(profile.tool, loads):
-        _refuse(profile, f"tool {workload} in a search", Serve(workload, load))
+        if load.kind is not LoadKind.OF_MAXIMUM:
+            _refuse(profile, f"tool {workload} in a search", Serve(workload, load))
 
 
 def _refuse(profile: Profile, where: str, serve: Serve) -> None:

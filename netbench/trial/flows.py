@@ -13,7 +13,7 @@ from netbench.hosts.pipes import end
 from netbench.model.flow_result import FlowResult, WireFigures
 from netbench.model.scenario import VICTIM, Serve
 from netbench.model.trial import GuestTask
-from netbench.model.units import LoadKind
+from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.tools.base import GRACE_S, Demand, FlowEnds, RunningServer, Tool, ToolError
 from netbench.trial.wire_taps import BLOCK_S, WireTap, differences
@@ -43,9 +43,14 @@ class GuestFlows:
     results: dict[str, FlowResult] = field(default_factory=dict)
 
     @property
+    def load(self) -> Load:
+        """The load of each client; the rate of a share of a maximum."""
+        return self.serve.load.as_rate
+
+    @property
     def demand(self) -> Demand:
         """The load of each client."""
-        return Demand(self.serve.load, self.task.duration_s, self.task.warm_up_s, self.seed)
+        return Demand(self.load, self.task.duration_s, self.task.warm_up_s, self.seed)
 
     def start(self) -> None:
         """Start the servers; returns once clients can connect. A failure is kept for the result."""
@@ -72,7 +77,7 @@ class GuestFlows:
                 continue
             try:
                 tap.stop()
-                figures = tap.figures(self.tool.wire_view(self.serve.load), self.demand.warm_up_s)
+                figures = tap.figures(self.tool.wire_view(self.load), self.demand.warm_up_s)
             except MachineGoneError:
                 raise
             except TestbedError as error:
@@ -152,9 +157,9 @@ def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
             yield Reason(ReasonKind.TOOL_FAILED, result.stream, f"{flows.serve.workload.tool}: {error}")
         if error or flows.task.name != VICTIM:
             continue
-        if detail := _limited_by_client(result, has_rate=flows.serve.load.kind is LoadKind.OPERATION_RATE):
+        if detail := _limited_by_client(result, has_rate=flows.load.kind is LoadKind.OPERATION_RATE):
             yield Reason(ReasonKind.TESTER_LIMITED, result.stream, detail)
-        for difference in differences(result, result.wire, flows.tool.wire_view(flows.serve.load)):
+        for difference in differences(result, result.wire, flows.tool.wire_view(flows.load)):
             yield Reason(ReasonKind.TOOL_DISAGREES, result.stream, f"{flows.serve.workload.tool}: {difference}")
         for tap in result.wire:
             if tap.error:

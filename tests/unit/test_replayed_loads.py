@@ -43,7 +43,7 @@ def rate(spec):
     """Return the identity of a measurement, and all rates in it."""
     loads = [guest.traffic.load for guest in spec.guests if guest.traffic is not None]
     key = (spec.uut, spec.scenario, spec.streams, str(spec.frame_size), str(spec.load), spec.repetition)
-    return key, tuple(load.found_fps or load.value for load in loads)
+    return key, tuple(load.as_rate.value for load in loads)
 
 
 def test_each_trial_has_the_rates_of_the_base_and_no_maximum_is_searched_for(base, rates):
