@@ -266,9 +266,9 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         return
     goal, scenario = known[0].goal, known[0].scenario
     alike = [search for search in known if (search.goal, search.scenario) == (goal, scenario)]
-    of_first = len(known[0].streams), known[0].kind_of_traffic
-    fewest, traffic = min((len(search.streams), search.frame_size) for search in alike) if not known[0].of_flows else of_first
-    shown = (search for search in alike if (len(search.streams), search.kind_of_traffic) == (fewest, traffic))
+    first = known[0] if known[0].of_flows else min(alike, key=lambda search: (len(search.streams), search.frame_size))
+    traffic, of_first = first.kind_of_traffic, (len(first.streams), first.kind_of_traffic)
+    shown = (search for search in alike if (len(search.streams), search.kind_of_traffic) == of_first)
     searched = grouped(shown, lambda search: search.uut)
     merged = {uut: _merged(same) for uut, same in searched.items()}
     times = max(map(len, searched.values()))
