@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from netbench.model.campaign import CampaignResults
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind
+from netbench.model.workload import traffic_text
 from netbench.statistics.change_interval import RUN_PART, SideMean, change_interval, deviation_of_noise_floor
 from netbench.statistics.compared_cells import ALL_CELLS, Absence, CellSelection, LeftOut, Searched
 from netbench.statistics.comparison import doubt_of, of_different_emulation, of_different_packets, only_in
@@ -174,6 +175,9 @@ def compare_searches(
         elif _SWEEP in (search.method for search in (*own[0], *own[1])):
             why = "the highest throughput of a sweep has no bounds; compare campaigns of `netbench run`"
             left_out.append(LeftOut(what, why, Absence.NO_BOUNDS))
+        elif not all(own) and any(str(other) == str(what) and other != what for side in sides for other in side):
+            why = f"{traffic_text(what.traffic)} has other options in each campaign"
+            left_out.append(LeftOut(what, why, Absence.OTHER_LOAD))
         elif not all(own):
             measured, missing, lacking = (base, new, after) if own[0] else (new, base, before)
             is_over = bool(lacking.manifest.get("finished"))
