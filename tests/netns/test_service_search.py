@@ -10,6 +10,7 @@ from netbench.model.limits import LimitKind
 from netbench.model.search import SearchState
 from netbench.results.directory import ResultDirectory
 from tests.commands import netbench, settings
+from tests.netns.watching import stored, wait_for
 
 pytestmark = pytest.mark.root
 
@@ -53,3 +54,69 @@ def test_the_capacity_is_found_within_the_width(known, results, capacity, below_
     assert 0.98 * capacity <= found.upper
     assert found.is_regular
     assert f"known/1/{found.goal}: " in done.stdout
+
+
+@pytest.mark.parametrize(("percentile", "is_met"), [(99, False), (95, True)])
+def test_one_late_response_of_50_matters_to_some_percentiles(known, results, percentile, is_met):
+    """All others take no time: only the percentile decides, at any rate."""
+    behaviour = {"every": 50, "fault": "slow", "slow_s": 0.4}
+    bounds = {"percentile": percentile, "below": "0.3s", "highest": "100/s", "lowest": "50/s", "width": "50%"}
+    found, _ = search(results, behaviour, bounds)
+    assert (found.state is SearchState.AT_LEAST) is is_met
+    assert found.limited_by_request is is_met
+    assert (found.state is SearchState.AT_MOST) is not is_met
+
+
+def test_the_closed_loop_begins_the_search(known, results):
+    """The capacity is 100/s, with any number of clients."""
+    found, _ = search(results, {"serial_s": 0.01}, {"below": "50ms", "verified": 1, "lowest": "25/s"})
+    assert (found.state, found.limited_by.kind) in (
+        (SearchState.AT_LEAST, LimitKind.CLOSED_LOOP),
+        (SearchState.FOUND, LimitKind.UUT),  # the closed loop of a trial was a request faster
+    )
+    assert 90 <= found.lower <= 102
+
+
+def test_a_client_that_is_the_limit_is_named(known, results):
+    """The server answers at once; no client starts 90,000 requests/s."""
+    found, done = search(results, {}, {"below": "1ms", "highest": "90000/s", "lowest": "20/s", "width": "50%"})
+    assert found.state is SearchState.AT_LEAST, done.stdout
+    assert found.limited_by.kind is LimitKind.TRIAL_REASON
+    assert "tester-limited" in found.limited_by.stored or "tester-disturbed" in found.limited_by.stored
+    assert f"limited by {found.limited_by.stored.partition(':')[0]}" in done.stdout
+
+
+def test_killed_and_resumed_it_finds_the_same(known, results, start):
+    profile = results.with_suffix(".yaml")
+    tool = {"kind": "known", "behaviour": json.dumps({"serial_s": 0.01})}
+    schedule = {"kind": "slo", "below": "50ms", "highest": "400/s", "lowest": "20/s", "width": "10%"}
+    profile.write_text(json.dumps({"name": "known", "tool": tool, "schedule": schedule}))
+    running = start("run", "netns", profile, "-o", results, "--uut", "route", *SHORT)
+    wait_for(lambda: stored(results) >= 3)
+    running.kill()
+    running.communicate()
+    before = [trial.spec.key for trial in ResultDirectory(results).results().trials]
+    done = netbench("resume", results, timeout_s=240)
+    assert done.returncode == 0, done.stderr + done.stdout
+    after = ResultDirectory(results).results()
+    (found,) = after.searches
+    keys = [trial.spec.key for trial in after.trials]
+    assert keys[: len(before)] == before
+    assert len(keys) == len(set(keys)) == found.trials
+    assert found.is_regular
+    assert 0.88 * 100 <= found.lower <= 102
+
+
+def test_loads_are_shares_of_the_searched_maximum(known, results):
+    profile = results.with_suffix(".yaml")
+    tool = {"kind": "known", "behaviour": json.dumps({"serial_s": 0.01})}
+    maxima = {"kind": "slo", "below": "50ms", "highest": "400/s", "lowest": "20/s", "width": "10%", "duration": "1s"}
+    profile.write_text(json.dumps({"name": "known", "tool": tool, "loads": ["50%"], "maxima": maxima}))
+    done = netbench("run", "netns", profile, "-o", results, "--uut", "route", *SHORT, timeout_s=240)
+    assert done.returncode == 0, done.stderr + done.stdout
+    campaign = ResultDirectory(results).results()
+    (maximum,) = campaign.maxima_searches
+    (trial,) = campaign.wanted_trials
+    (flow,) = trial.victim.flows
+    assert trial.spec.load.as_rate.value == round(maximum.lower / 2)
+    assert flow.intended == pytest.approx(1.6 * maximum.lower / 2, abs=1)

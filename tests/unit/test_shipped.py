@@ -27,7 +27,7 @@ SHIPPED_TOPOLOGIES, SHIPPED_PROFILES, KINDS_OF_UUTS = map(
         """
         bandwidth demo encapsulations flows interference ndr quick response-time rfc2544 rfc2544-short schlosser2011
         schlosser2011-dedicated schlosser2011-delay-frame-size schlosser2011-delay-pktgen-size schlosser2011-short
-        tst009
+        slo tst009
         """,
         "container esxi external forwarder libvirt openvz ovs qemu raw reference virtualbox xen",
     ),
