@@ -194,9 +194,9 @@ class CampaignRecord:
         if maximum is not None and not maximum.limited_by.is_uut:
             self.warn(
                 WarningKind.MAXIMUM_IS_LOWER_BOUND,
-                f"Loads of UUT {search.uut} with {traffic_text(search.kind_of_traffic)} are shares of a lower bound: the "
-                f"maximum is at least {rate_text(maximum.rate, maximum.unit)}, limited by {maximum.limited_by}. Set a "
-                "higher maxima.highest, or measure on an idle machine.",
+                f"Loads of UUT {search.uut} with {traffic_text(search.kind_of_traffic)} are shares of a lower bound: "
+                f"the maximum is at least {rate_text(maximum.rate, maximum.unit)}, limited by "
+                f"{maximum.limited_by}. Set a higher maxima.highest, or measure on an idle machine.",
             )
 
     def keep_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:

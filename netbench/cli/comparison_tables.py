@@ -110,7 +110,9 @@ def _print_rows(
     has_p = any(row.p for row in rows)
     table = TerminalTable()
     of_flows = any(isinstance(row.place.traffic, Workload) for row in rows)
-    table.add_columns_of(texts=("UUT", *(("Workload",) if of_flows else ())), numbers=() if of_flows else ("Frame\nsize",))
+    table.add_columns_of(
+        texts=("UUT", *(("Workload",) if of_flows else ())), numbers=() if of_flows else ("Frame\nsize",)
+    )
     table.add_columns_of(texts=(load_heading,), numbers=("Base", "New"))
     table.add_columns_of(texts=("Difference",), numbers=("p",) if has_p else ())
     previous = ""

@@ -19,7 +19,16 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from netbench.model.frame_size import MAX_MTU, MIN_FRAME_SIZE, NAMED_MIXES, FrameSize, largest_frame, parse_frame_size
-from netbench.model.units import Load, LoadKind, load_hint, memory_hint, parse_mebibytes, parse_seconds, percent_hint, plain
+from netbench.model.units import (
+    Load,
+    LoadKind,
+    load_hint,
+    memory_hint,
+    parse_mebibytes,
+    parse_seconds,
+    percent_hint,
+    plain,
+)
 
 # An interface name has at most 15 characters (IFNAMSIZ); netbench's names have a prefix, bridges `nb-br-`.
 NIC_NAME = r"^[a-z][a-z0-9-]{0,11}$"

@@ -214,8 +214,8 @@ class Profile(BaseModel):
     sink: Annotated[SinkSpec, BeforeValidator(as_kind)] = SinkSpec()
     """What receives: a kind, or `{kind: …}` with its options."""
     schedule: Annotated[ScheduleSpec, BeforeValidator(as_kind)] = ScheduleSpec()
-    """What selects the next trial: `plan` (the lists of the profile), or a search with its options: `search` for rates of
-    frames, `slo` for rates of a tool."""
+    """What selects the next trial: `plan` (the lists of the profile), or a search with its options: `search` for rates
+    of frames, `slo` for rates of a tool."""
     maxima: Annotated[MaximaSpec, BeforeValidator(as_kind)] | None = None  # as of MaximaSpec()
     """Search for the maxima that loads are a share of, with its options: `search` for frames, `slo` for workloads; or
     `loads`: the plateau of all loads."""

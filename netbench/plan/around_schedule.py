@@ -20,7 +20,8 @@ from netbench.plan.schedule import Schedule
 _LISTED = 3  # missing rates in an error
 _TRAFFIC_IN_KEY = 3  # the part of a trial's key
 
-class AroundSchedule(Schedule):
+
+class _AroundSchedule(Schedule):
     """A schedule that adds to or modifies the trials of another schedule, and delegates everything else to it."""
 
     def __init__(self, main: Schedule) -> None:
@@ -55,7 +56,7 @@ class AroundSchedule(Schedule):
         return self._main.expected_s(done)
 
 
-class ReplayedSchedule(AroundSchedule):
+class ReplayedSchedule(_AroundSchedule):
     """The trials of `main` with the loads of an earlier campaign; UsageError if it has no rate for a load."""
 
     def __init__(self, main: Schedule, loads: ReplayedLoads) -> None:
@@ -101,7 +102,7 @@ class NoMaximumError(Exception):
     """There is no maximum; the message is the reason."""
 
 
-class AfterCalibration(AroundSchedule):
+class AfterCalibration(_AroundSchedule):
     """The schedule `calibration`, which searches for maxima, and then `main`, whose shares of them become rates.
 
     Each of the two receives only its own results, numbered from 0.

@@ -29,6 +29,7 @@ _STEADY_PART = 0.8
 _OVERLOAD = 1.2
 _WITHOUT_PACKETS = {"packet": (None,), "vary": None, "expect": None}  # as in a profile without packets
 
+
 class CalibratedSchedule(AfterCalibration):
     """Maxima of frames: those of a victim that forwards, and those that loads of neighbours are shares of.
 
@@ -96,6 +97,7 @@ class CalibratedWorkloads(AfterCalibration):
 
     @property
     def tried_loads(self) -> Sequence[Load]:
+        """Those of both parts."""
         return (*self._calibration.tried_loads, *self._main.tried_loads)
 
     def _with_rates(self, trial: TrialSpec) -> TrialSpec:

@@ -219,7 +219,7 @@ class Schedule(ABC):
 
     @property
     def tried_loads(self) -> Sequence[Load]:
-        """Loads of its trials of the victim, by which impossible loads are found beforehand; by default the profile's."""
+        """Loads of the victim that it will try, so that impossible ones are found beforehand; those of the profile."""
         return self.plan.profile.loads
 
     @property

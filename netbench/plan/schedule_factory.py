@@ -45,9 +45,7 @@ def make_schedule(plan: CampaignPlan, replayed: ReplayedLoads | None = None) -> 
     if of_maximum and plan.profile.tool:
         of_workloads = _spec_for(FLOWS, maxima)
         searched = workload_calibration_plan(plan, of_workloads)
-        main = CalibratedWorkloads(
-            calibration_schedule(searched, of_workloads, schedule_kind(of_workloads.kind)), main
-        )
+        main = CalibratedWorkloads(calibration_schedule(searched, of_workloads, schedule_kind(of_workloads.kind)), main)
         of_maximum = []
     if not (of_maximum or sizes_referred_to(plan)):
         return main

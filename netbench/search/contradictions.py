@@ -1,4 +1,4 @@
-"""Contradictions of a search: trials against its bounds, and repeated searches that differ. There is no single limit."""
+"""Contradictions: trials against the bounds of their search, and repeated searches that differ."""
 
 from collections.abc import Sequence
 from math import inf

@@ -112,9 +112,9 @@ Measure = Callable[[float, float], Measured]  # duration in seconds, load of eac
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Intended loads in the unit of the search: the goal was met at `lower` and missed at `upper`; None: not found so far.
+    """Intended loads in the unit of the search: the goal was met at `lower` and missed at `upper`.
 
-    `loss_ratio` is the loss ratio at the lower bound, by the trials that count there.
+    None: not found so far. `loss_ratio` is the loss ratio at the lower bound, by the trials that count there.
     """
 
     lower: float | None = None

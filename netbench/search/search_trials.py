@@ -59,8 +59,8 @@ class SearchTrials:
     """The trials of one search; `counted` are those that count for its bounds.
 
     `result_of` returns the result of a trial by its key; None if it is missing. `read` measures it, at rates in the
-    `unit`. `progress` is that before this search, and is advanced. Every method raises MissingTrialError with the trial to run if its result is missing, and
-    GivenUpError after several trials in a row that measured nothing.
+    `unit`. `progress` is that before this search, and is advanced. Every method raises MissingTrialError with the trial
+    to run if its result is missing, and GivenUpError after several trials in a row that measured nothing.
     """
 
     def __init__(

@@ -160,7 +160,9 @@ def compare_searches(
     sides = []
     for side in (before, after):
         searches = side.maxima_searches if of_maxima else side.searches
-        chosen = (search for search in searches if selection.includes(search.uut, search.scenario, search.kind_of_traffic))
+        chosen = (
+            search for search in searches if selection.includes(search.uut, search.scenario, search.kind_of_traffic)
+        )
         sides.append(grouped(chosen, Searched.of))
     floors = [side.noise_floor.half_width if side.noise_floor else None for side in (before, after)]
     doubt = "" if accept_disturbed else doubt_of((base, before.warnings), (new, after.warnings))

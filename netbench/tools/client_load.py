@@ -41,9 +41,9 @@ class LoopSettings:
 class Figures:
     """The figures of a loop: counts of measured operations, times in ns, and payload in bytes.
 
-    `completed_in_time` are the operations that succeeded within the measured time, whenever they were due. `late_ns` has
-    how late the client itself started operations for which a connection was free. `cpu_share` is its use
-    of one CPU: near 1, the client is the limit.
+    `completed_in_time` are the operations that succeeded within the measured time, whenever they were due. `late_ns`
+    has how late the client itself started operations for which a connection was free. `cpu_share` is its use of one
+    CPU: near 1, the client is the limit.
     """
 
     intended: int = 0

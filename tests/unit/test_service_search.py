@@ -149,7 +149,13 @@ ENDS = {
         "… ",
         "",
     ),
-    "from the closed loop": ({"below": "10ms"}, Server(), SearchState.AT_LEAST, "≥ 200/s", "the rate of the closed loop"),
+    "from the closed loop": (
+        {"below": "10ms"},
+        Server(),
+        SearchState.AT_LEAST,
+        "≥ 200/s",
+        "the rate of the closed loop",
+    ),
 }
 
 
@@ -221,7 +227,7 @@ def test_a_busy_client_matters_only_where_the_goal_is_missed():
 
 
 def test_a_passing_disturbance_is_repeated():
-    found, results = searched({**BOUNDS, "below": "20ms"}, Server(), lambda spec, number: (DISTURBED,) * (number % 2))
+    found, _ = searched({**BOUNDS, "below": "20ms"}, Server(), lambda spec, number: (DISTURBED,) * (number % 2))
     assert found.is_regular
     assert found.lower is not None
     assert 0.94 * 200 <= found.lower <= 202
@@ -340,7 +346,9 @@ def test_the_report_and_the_summary_have_the_bounds():
     ("serve_s", "outcome"), [(0.005, GateResult.INCONCLUSIVE), (0.0049, GateResult.PASSED), (0.01, GateResult.FAILED)]
 )
 def test_searched_maxima_are_compared(serve_s, outcome):
-    comparison = compare_searches("base", found_by(repetitions=3), "new", found_by(server=Server(serve_s), repetitions=3))
+    comparison = compare_searches(
+        "base", found_by(repetitions=3), "new", found_by(server=Server(serve_s), repetitions=3)
+    )
     (difference,) = comparison.differences
     gate = judge_searches(comparison, 0.05 if outcome is GateResult.INCONCLUSIVE else 0.2)
     assert gate.outcome is outcome
@@ -367,7 +375,9 @@ def test_loads_are_shares_of_the_searched_maximum():
     (found,) = search.searches
     assert (found.for_maxima, found.scenario) == (True, "dedicated")
     assert found.lower is not None
-    loads = {str(trial.spec.load): trial.spec.load.as_rate for trial in results.values() if not trial.spec.finds_maximum}
+    loads = {
+        str(trial.spec.load): trial.spec.load.as_rate for trial in results.values() if not trial.spec.finds_maximum
+    }
     assert {text: load.value for text, load in loads.items()} == {
         "50% of maximum": round(0.5 * found.lower),
         "90% of maximum": round(0.9 * found.lower),
@@ -386,9 +396,8 @@ def test_a_share_is_stored_with_its_rate():
 def test_shares_of_a_workload_and_of_frames_of_neighbours_have_a_search_each():
     wanted = flow_profile(**SHARES, scenarios=[{"network": "50%"}])
     search = schedule_of(wanted, shared_topology(uuts=[ROUTE]))
-    assert [line.split("  ")[3] for line in search.announced] == ["64 B: the maximum that loads refer to"] + [
-        "http: the maximum that loads refer to"
-    ]
+    searched_for = [line.split("  ")[3].partition(":")[0] for line in search.announced]
+    assert searched_for == ["64 B", "http"]
     assert search.scenarios == ("network-50", "shared-idle")
 
 
@@ -396,7 +405,11 @@ def test_shares_of_a_workload_and_of_frames_of_neighbours_have_a_search_each():
     ("server", "maxima", "words"),
     [
         (Server(), {"below": "1ms"}, "even at 10/s the service level was missed"),
-        (Server(), {"below": "10s", "highest": "190/s"}, "it is at least 190/s, the highest load that the search may try"),
+        (
+            Server(),
+            {"below": "10s", "highest": "190/s"},
+            "it is at least 190/s, the highest load that the search may try",
+        ),
         (Server(failed=1.0), {}, "even at 10/s"),
     ],
 )
@@ -424,7 +437,10 @@ def test_a_maximum_that_the_tester_limits_is_a_lower_bound():
     ("more", "words"),
     [
         ({"maxima": {"kind": "loads"}, "loads": ["50%"]}, "show no maximum of frames"),
-        ({"tool": (), "frame_sizes": [64], "loads": ["50% of maximum"], "maxima": "slo"}, "searches for rates of a tool"),
+        (
+            {"tool": (), "frame_sizes": [64], "loads": ["50% of maximum"], "maxima": "slo"},
+            "searches for rates of a tool",
+        ),
     ],
 )
 def test_maxima_of_another_kind_of_traffic_are_refused(more, words):

@@ -17,9 +17,10 @@ from netbench.statistics.groups import grouped
 
 
 def highest_loads_chart(searches: Sequence[SearchResult], styles: Mapping[str, Style]) -> Chart:
-    """A panel per frame size or workload: the highest load by goal, a bar per UUT to its lower bound, a whisker to its upper one.
+    """A panel per frame size or workload: the highest load by goal, a bar per UUT from zero to its lower bound.
 
-    For repeated searches, the bar ends at the lowest bound and the whisker at the highest.
+    A whisker reaches to the upper bound. For repeated searches, the bar ends at the lowest bound and the whisker at the
+    highest.
     """
     goals = list(dict.fromkeys(search.goal for search in searches))
     unit = searches[0].unit

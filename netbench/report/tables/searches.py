@@ -99,7 +99,10 @@ def searches(model: ReportModel) -> Iterator[Table]:
     columns: tuple[Column[SearchResult], ...] = (
         uut_column(model.styles, lambda search: search.uut),
         Column("Sources", lambda search: str(len(search.streams))),
-        Column("Traffic" if is_mixed else "Workload" if of_flows else "Frame size", lambda s: traffic_text(s.kind_of_traffic)),
+        Column(
+            "Traffic" if is_mixed else "Workload" if of_flows else "Frame size",
+            lambda s: traffic_text(s.kind_of_traffic),
+        ),
         Column("Search", lambda search: str(search.repetition)),
         words("Goal", lambda search: search.goal),
         Column("Highest load of each stream", bounds_text),
