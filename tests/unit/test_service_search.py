@@ -13,6 +13,7 @@ from netbench.errors import UsageError
 from netbench.model.flow_result import FlowResult
 from netbench.model.limits import LimitKind
 from netbench.model.profile import Profile
+from netbench.model.replayed_loads import ReplayedLoads, replayed_loads_of
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.model.units import LoadKind
@@ -21,6 +22,7 @@ from netbench.model.workload import workload_of
 from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
 from netbench.report.comparison import search_row
+from netbench.report.figures.registry import charts_of
 from netbench.report.findings import findings
 from netbench.report.model import ReportModel
 from netbench.report.summary_json import campaign_summary
@@ -391,6 +393,23 @@ def test_a_share_is_stored_with_its_rate():
     adapter = TypeAdapter(TrialResult)
     for trial in results.values():
         assert adapter.validate_json(adapter.dump_json(trial)) == trial
+
+
+def test_the_rates_of_shares_are_replayed():
+    results = follow(schedule_of(flow_profile(**SHARES)), Server())
+    loads = replayed_loads_of(trial for trial in results.values() if not trial.spec.finds_maximum)
+    assert [str(load).partition(", s1, ")[2] for load in loads][0].startswith("http, ")
+    again = make_schedule(choose(topology(uuts=[ROUTE]), flow_profile(**SHARES)), ReplayedLoads("base", "now", loads))
+    trials = {trial.load: trial.load.as_rate for trial in again.planned}
+    assert trials == {trial.spec.load: trial.spec.load.as_rate for trial in results.values() if trial.spec.load.found}
+
+
+def test_the_report_of_a_search_has_percentiles_at_its_bounds():
+    results = found_by({"width": "10%"})
+    (search,) = results.searches
+    charts = charts_of(ReportModel.of(results))
+    loads = [chart.heading for chart in charts if chart.name.startswith("percentiles")]
+    assert sorted(loads) == sorted(f"Response time, http at {bound:.0f}/s" for bound in (search.lower, search.upper))
 
 
 def test_shares_of_a_workload_and_of_frames_of_neighbours_have_a_search_each():
