@@ -174,6 +174,7 @@ def selftest(
     cabled: Annotated[
         bool, typer.Option("--cabled", help="Cables join the source and sink ports of each stream, without a UUT.")
     ] = False,
+    tools: Annotated[bool, typer.Option("--tools", help="Check the tools of flows, too: 30 s more.")] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -198,7 +199,7 @@ def selftest(
     settings = [f"generator={generator}", *([f"sink={sink}"] if sink is not None else [])]
     tester = load_profile(find(PROFILES, "quick"), profile_kinds(), settings)
     with stopping_on_signals():
-        plan = SelftestPlan(testbed, tester.generator, tester.sink, frames, cabled)
+        plan = SelftestPlan(testbed, tester.generator, tester.sink, frames, cabled, tools)
         passed = run_selftest(ConsolePresenter(), plan, output)
     raise typer.Exit(ExitCode.DONE if passed else ExitCode.INVALID_RESULTS)
 

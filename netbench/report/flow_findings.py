@@ -1,6 +1,6 @@
 """The findings of a campaign with flows: the best UUT by latency and by rate, the cost of neighbours, and caveats."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.scenario import DEDICATED, SHARED_IDLE
@@ -31,14 +31,22 @@ def flow_findings(results: CampaignResults, searched: Iterable[Finding] = ()) ->
     if not known and not any(group.valid for group in groups):
         return (Finding("Result", no_result(results), "verdicts"),)
     if not known:
-        figures = leading_figures(groups)
+        leading = leading_figures(groups)
+        figures = _each_once(leading)
         for figure in figures:
-            known += _ranking(results, groups, figure, is_first=figure is figures[0])
+            ranked = [group for group in groups if figure in leading[group.workload.name]]
+            known += _ranking(results, ranked, figure, is_first=figure is figures[0])
         known += _neighbours(results, groups)
     if texts := caveats(results, (), flow_caveats(results, groups)):
         (lead, anchor), *others = texts
         known.append(Finding("Caveats", lead, anchor, " ".join(text for text, _ in others)))
     return tuple(known) or (Finding("Result", sentence("flow_findings.no_figure"), "verdicts"),)
+
+
+def _each_once(leading: Mapping[str, Iterable[FlowFigure]]) -> list[FlowFigure]:
+    """The leading figures of all workloads: times before rates."""
+    figures = dict.fromkeys(figure for of_workload in leading.values() for figure in of_workload)
+    return sorted(figures, key=lambda figure: not figure.kind)
 
 
 def _ranking(
@@ -194,7 +202,7 @@ def _neighbours(results: CampaignResults, groups: Sequence[WorkloadGroup]) -> It
         details.append(sentence("findings.conditions", conditions=where))
         yield Finding("Neighbours", lead, "neighbours", " ".join((*details, *unknown)))
     elif costs:
-        figure = min((cost.figure for cost in costs), key=leading_figures(groups).index)
+        figure = min((cost.figure for cost in costs), key=_each_once(leading_figures(groups)).index)
         shown = [cost for cost in costs if cost.figure is figure]
         by_uut = grouped(shown, lambda cost: label(cost.group.uut, results.emulated))
         texts = []

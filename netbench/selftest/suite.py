@@ -25,6 +25,7 @@ from netbench.selftest.loopback import LOOPBACK, check_loopback, loopback
 from netbench.selftest.loss_checks import ForeignFilter, check_drops, foreign_filters, judge_attached, references
 from netbench.selftest.packet_trials import check_packets
 from netbench.selftest.time_checks import CpuTimes, check_pacing, judge_cpus
+from netbench.selftest.tool_checks import SERVING, check_tools, tool_profile
 from netbench.selftest.trials import Tester, selftest_profile, with_uuts
 from netbench.testbed.cpus import usable_cpus
 from netbench.testbed.resolved import resolve
@@ -42,7 +43,7 @@ Checks = Callable[[Tester, ActiveGuest], Iterator[SelftestCheck]]
 class SelftestPlan:
     """The parameters of a self-test: a testbed, a generator and a sink, and the approximate frames per trial.
 
-    `cabled`: whether cables join source and sink ports directly.
+    `cabled`: whether cables join source and sink ports directly. `tools`: whether the tools of flows are checked too.
     """
 
     topology: Topology
@@ -50,6 +51,7 @@ class SelftestPlan:
     sink: SinkSpec
     frames: int
     cabled: bool
+    tools: bool = False
 
 
 class Presenter(Protocol):
@@ -75,6 +77,8 @@ def run_selftest(presenter: Presenter, plan: SelftestPlan, directory: Path | Non
         selftest = _Selftest(presenter, plan, Path(scratch))
         selftest.check_references()
         selftest.check_loopback()
+        if plan.tools:
+            selftest.check_tools()
     selftest.add(judge_attached(selftest.foreign, plan.topology))
     selftest.add(judge_cpus(before, CpuTimes.now(), len(usable_cpus())))
     record = selftest.record()
@@ -153,6 +157,23 @@ class _Selftest:
             self.add(SelftestCheck(name="loopback without a UUT", passed=None, detail=f"skipped: {error}"))
             return
         self._measure(topology, [(LOOPBACK, partial(check_loopback, self.ceilings))])
+
+    def check_tools(self) -> None:
+        """Make all checks of the tools of flows, with a server on bare Linux."""
+        if not self.plan.topology.uut_host:
+            self.add(SelftestCheck(name="tools", passed=None, detail="skipped: this testbed has no host for a server"))
+            return
+        topology = with_uuts(self.plan.topology, [SERVING])
+        try:
+            with (
+                open_testbed(resolve(topology, tool_profile())) as testbed,
+                self._failures_of(SERVING),
+                testbed.uut(SERVING) as active,
+            ):
+                for check in check_tools(testbed, topology, self.scratch, active):
+                    self.add(check)
+        except MissingError as error:
+            self.add(SelftestCheck(name="tools", passed=None, detail=f"skipped: {error}"))
 
     def _measure(self, topology: Topology, rounds: list[tuple[UutSpec, Checks]]) -> None:
         """Bring a testbed up, and one UUT after the other on it; a UUT that does not come up becomes a check."""

@@ -4,7 +4,7 @@ A cell is a workload at a load through a UUT in a scenario, which both campaigns
 by one. Units of replication, intervals and p values are as for frames (cell_tests.py).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import fmean
@@ -244,7 +244,7 @@ def _untested(base: FlowCampaign, new: FlowCampaign, *, accept_disturbed: bool) 
     of_base, of_new = ({FlowCell.of(group): group for group in campaign.groups} for campaign in (base, new))
     emulated = of_different_emulation(base.name, base.settings, new.name, new.settings)
     doubt = "" if accept_disturbed else doubt_of(*((side.name, side.disturbances) for side in (base, new)))
-    leading = {figure.name for figure in leading_figures((*base.groups, *new.groups))}
+    leading = leading_figures((*base.groups, *new.groups))
     differences, left_out = list[FlowDifference](), list[LeftOut]()
     for place in (*of_base, *(added for added in of_new if added not in of_base)):
         if place.uut in emulated:
@@ -255,8 +255,9 @@ def _untested(base: FlowCampaign, new: FlowCampaign, *, accept_disturbed: bool) 
                 left_out.append(LeftOut(place, *absence))
             else:
                 of_cell = doubt or ("" if accept_disturbed else _disturbed((base.name, sides[0]), (new.name, sides[1])))
-                differences += _differences(place, *sides, of_cell, leading)
-                left_out += _without_figure(place, *sides, leading)
+                names = [figure.name for figure in leading[place.workload]]
+                differences += _differences(place, *sides, of_cell, names)
+                left_out += _without_figure(place, *sides, names)
         else:
             measured, missing = (base, new) if place in of_base else (new, base)
             why = only_in(measured.name, missing.name, is_finished=missing.complete)
@@ -277,7 +278,7 @@ def _why_not_compared(base: WorkloadGroup, new: WorkloadGroup) -> tuple[str, Abs
 
 
 def _differences(
-    place: FlowCell, base: WorkloadGroup, new: WorkloadGroup, doubt: str, leading: Iterable[str]
+    place: FlowCell, base: WorkloadGroup, new: WorkloadGroup, doubt: str, leading: Collection[str]
 ) -> Iterator[FlowDifference]:
     """Yield the differences of all figures that both sides have, except those that are 0 on both."""
     for figure in FIGURES:

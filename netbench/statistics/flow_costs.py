@@ -1,7 +1,7 @@
 """The cost of neighbours for flows: figures beside a neighbour relative to those without one."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Network, Off, Serve
@@ -43,14 +43,22 @@ class FlowCost:
         return 1 / ratio if ratio else float("inf")
 
 
-def leading_figures(groups: Iterable[WorkloadGroup]) -> list[FlowFigure]:
-    """Return the figures by which cells are ranked: the 99th percentile (or the highest known) of times, and rates.
+def leading_figures(groups: Iterable[WorkloadGroup]) -> dict[str, list[FlowFigure]]:
+    """Return the figures by which cells are ranked, by name of the workload.
 
-    A rate of operations is left out where bandwidths are known, and a bandwidth that is always 0.
+    They are the 99th percentile (or the highest known) of times, and rates. A rate of operations is left out where
+    bandwidths are known, and a bandwidth that is always 0.
     """
     every = list(groups)
     zero = without_payload(every)
-    known = {name for group in every for name in group.figures if (group.workload.name, name) not in zero}
+    return {
+        workload: _leading({name for group in same for name in group.figures if (workload, name) not in zero})
+        for workload, same in grouped(every, lambda group: group.workload.name).items()
+    }
+
+
+def _leading(known: Collection[str]) -> list[FlowFigure]:
+    """Return the leading ones of these figures, by name."""
     kind = next((figure.kind for figure in FIGURES if figure.kind and figure.name in known), "")
     percentile = next((name for part in _LEADING_PERCENTILES if (name := f"{kind}_{part}_ms") in known), "")
     rates = [name for name in _RATES if name in known]
@@ -63,12 +71,10 @@ def flow_costs(groups: Sequence[WorkloadGroup]) -> Iterator[FlowCost]:
 
     The baseline is `dedicated`, or else `shared-idle`. The interval of a ratio is that of ratio_of_intervals().
     """
-    figures, always_zero = leading_figures(groups), without_payload(groups)
+    figures = leading_figures(groups)
     for base, others in _with_baselines(groups):
         for group in others:
-            for figure in figures:
-                if (group.workload.name, figure.name) in always_zero:
-                    continue
+            for figure in figures[group.workload.name]:
                 value, without = group.figures.get(figure.name), base.figures.get(figure.name)
                 if value is not None and without is not None:
                     yield FlowCost(figure, group, base, ratio_of_intervals(value, without))

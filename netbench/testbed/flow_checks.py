@@ -10,6 +10,7 @@ from netbench.model.scenario import VICTIM, Activity, Serve
 from netbench.model.units import Load, LoadKind
 from netbench.model.workload import Workload
 from netbench.tools.base import Demand, Tool
+from netbench.trial.followed_connections import denominator
 from netbench.uut.base import UnitUnderTest
 
 
@@ -43,6 +44,12 @@ def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activit
         # The rates of a search, and of shares of its result, are checked with its options.
         if serve.load.kind is not LoadKind.OF_MAXIMUM and (guest != VICTIM or profile.loads):
             _refuse(profile, where, serve)
+        view = make_tool(serve.workload).wire_view(serve.load)
+        if guest == VICTIM and denominator(profile.witness) > 1 and not view.many_connections:
+            raise UsageError(
+                f"profile {profile.name}: witness: {profile.witness} of the connections of {serve.workload.tool} shows "
+                "nothing about the others, because it has few; use all or none"
+            )
 
 
 def refuse_searched(profile: Profile, loads: Iterable[Load]) -> None:

@@ -41,7 +41,8 @@ class FlowEnds:
     """The ends of one stream's flows: the host of the client, and the host and address of the server.
 
     `directory` of the server's host is for its files; it disappears with the run. `listen` is the server's own address
-    where clients connect to another one, which is translated; empty: the same.
+    where clients connect to another one, which is translated; empty: the same. The client runs on the CPUs
+    `client_cpus` of its machine; empty: any.
     """
 
     stream: str
@@ -52,6 +53,7 @@ class FlowEnds:
     directory: str
     interface: str = ""  # of the client's host, towards the server
     listen: str = ""
+    client_cpus: tuple[int, ...] = ()
 
     @property
     def bound(self) -> str:
@@ -87,7 +89,8 @@ class WireView:
     and its response, which the tool reports as latencies of the kind `compared`; `wire_kind` `handshake` compares
     those with the time to connect instead. `message_bytes` is the size of messages that may be on their way at once.
     `key` is the number in each datagram. `buffered_bytes` may be in socket buffers when the tool ends: it counts them
-    otherwise than the wire does. `warm_up_s` is the tool's own warm-up, if it has one.
+    otherwise than the wire does. `warm_up_s` is the tool's own warm-up, if it has one. Of `many_connections`, a part
+    shows the times of all.
     """
 
     protocol: Literal["tcp", "udp"] = "tcp"
@@ -99,6 +102,7 @@ class WireView:
     key: PayloadKey | None = None
     buffered_bytes: int = 0
     warm_up_s: float | None = None
+    many_connections: bool = False
 
 
 class Tool(ABC):

@@ -7,8 +7,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from netbench.errors import MachineGoneError, TestbedError
-from netbench.hosts.base import Completed, Process
+from netbench.hosts.base import Completed, Process, machine_name
 from netbench.hosts.clock import Clock
+from netbench.hosts.host_wrappers import confined
 from netbench.hosts.pipes import end
 from netbench.model.flow_result import FlowResult, WireFigures
 from netbench.model.scenario import VICTIM, Serve
@@ -16,9 +17,10 @@ from netbench.model.trial import GuestTask
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.tools.base import GRACE_S, Demand, FlowEnds, RunningServer, Tool, ToolError
-from netbench.trial.wire_taps import BLOCK_S, WireTap, differences
+from netbench.trial.wire_taps import BLOCK_S, CLIENT, WireTap, differences
 
 _BUSY_CLIENT = 0.9  # part of a CPU
+_MAY_BE_APART_PART = 0.1  # of the duration, as sources of frames may be
 # A client may begin its latest requests so late, in ns, or so late as a part of the response time there.
 _LATE_PART, _MAY_BE_LATE_NS, _MAY_BE_LATE_PART = 99_000, 200_000, 0.5
 
@@ -90,7 +92,8 @@ class GuestFlows:
         """Start all clients, unless a server failed: a part of the flows would be another load."""
         for ends in self.ends if not self.errors else ():
             with self._noted(ends):
-                process = ends.client.spawn(self.tool.client_command(ends, self.demand))
+                command = self.tool.client_command(ends, self.demand)
+                process = ends.client.spawn(confined(command, ends.client_cpus, ""))
                 self.clients[ends.stream] = ends, process
 
     def wait(self) -> None:
@@ -151,6 +154,7 @@ class GuestFlows:
 
 def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
     """Yield the reasons against the flows of a trial."""
+    yield from _apart(flows)
     for result in flows.measured:
         error = flows.errors.get(result.stream) or result.error
         if error:
@@ -165,6 +169,23 @@ def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
             if tap.error:
                 detail = f"the capture beside the {tap.place} is unusable: {tap.error}"
                 yield Reason(ReasonKind.CAPTURE_FAILED, result.stream, detail)
+
+
+def _apart(flows: GuestFlows) -> Iterator[Reason]:
+    """Yield a reason if the clients on one machine did not begin together: their rates do not add up then."""
+    began_ns: dict[str, list[int]] = {}
+    for ends in flows.ends:
+        tap = next((tap for tap in flows.wire.get(ends.stream, ()) if tap.place == CLIENT), None)
+        if tap and tap.began_ns is not None:
+            began_ns.setdefault(machine_name(ends.client), []).append(tap.began_ns)
+    for times in began_ns.values():
+        apart_s = (max(times) - min(times)) / 1e9
+        if apart_s > _MAY_BE_APART_PART * flows.demand.duration_s:
+            detail = (
+                f"{len(times)} clients began {apart_s * 1e3:,.0f} ms apart, so the sum of their rates never occurred; "
+                "use a longer duration"
+            )
+            yield Reason(ReasonKind.SOURCES_APART, "", detail)
 
 
 def _limited_by_client(result: FlowResult, *, has_rate: bool) -> str:

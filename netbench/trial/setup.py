@@ -1,6 +1,6 @@
 """The parts of a trial: running sources and sinks, the victim, its neighbours, and the streams of each guest."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -68,6 +68,7 @@ class Endpoints:
     `source_clock` is CLOCK_MONOTONIC of the source's machine minus that of this machine. `sink_host` is the host of the
     sink; if it is None, frames that the sink does not count cannot be captured. `receiver` is the thread that takes in
     the source's frames at the UUT, if it is on this machine. `source_host` is the host of the source, and of a client.
+    `cpus` are the CPUs of the source, and those of its sink, where they share a machine; empty: any.
     """
 
     path: StreamPath
@@ -78,6 +79,7 @@ class Endpoints:
     sink_host: Host | None = None
     receiver: Callable[[], KernelThread | None] = no_receiver
     source_host: Host | None = None
+    cpus: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     @property
     def identities(self) -> StreamEnds:
@@ -97,7 +99,8 @@ class TrialSetup:
     `scratch` is a directory for files that are not kept; None: the directory for temporary files. `cpu_delays` reads
     the delays of threads of this machine. `packets` are the described packets of trials, by name; some trials send
     plain ones if `sends_plain`. `learning` determines when sinks send learning frames. `make_tool` returns the tool of
-    a workload. `foreign_cpu` reads the CPU time of other programs, which the tools of flows compete with.
+    a workload. `foreign_cpu` reads the CPU time of other programs, which the tools of flows compete with. `cpus` are
+    the usable CPUs of this machine. Taps follow one of `witnessed` connections; 0: there are no taps.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -116,6 +119,8 @@ class TrialSetup:
     packets: Mapping[str, Packet] = field(default_factory=dict)
     learning: LearningSchedule = field(default_factory=LearningSchedule)
     sends_plain: bool = True
+    cpus: Sequence[int] = ()
+    witnessed: int = 1
     make_tool: Callable[[Workload], Tool] = no_tool
 
     def packet_of(self, path: StreamPath, size: FrameSize) -> Packet | None:
@@ -204,16 +209,31 @@ def _flows(
         number = endpoints.path.number
         interface = endpoints.path.source.interface
         reached = addresses[name], directory, interface, active.ready.listening.get(name, "")
-        ends.append(FlowEnds(name, number, endpoints.source_host, inside, *reached))
+        client_cpus, tap_cpus = _cpus_beside_guests(setup, endpoints)
+        ends.append(FlowEnds(name, number, endpoints.source_host, inside, *reached, client_cpus))
         path, places = endpoints.path, dict[str, tuple[Host, str]]()
-        if task.name == VICTIM:  # a tap beside a neighbour would only disturb
+        witnessed = setup.witnessed if task.name == VICTIM else 0  # a tap beside a neighbour would only disturb
+        if witnessed:
             places[CLIENT] = endpoints.source_host, path.source.interface
-        if task.name == VICTIM and path.ingress:
+        if witnessed and path.ingress:
             places[GUEST] = active.uut.site.host, path.ingress.interface
         for place, (host, interface) in places.items():
             target = (captures or Path(setup.scratch or "/tmp")) / f"trial-{trial:06}-{name}-{place}.pcap"
-            taps.append(WireTap(place, host, interface, path.src_ip, ends[-1], target, keep=captures is not None))
+            tap = WireTap(
+                place, host, interface, path.src_ip, ends[-1], target, captures is not None, tap_cpus, witnessed
+            )
+            taps.append(tap)
     return GuestFlows(task, serve, setup.make_tool(serve.workload), ends, taps=taps)
+
+
+def _cpus_beside_guests(setup: TrialSetup, ends: Endpoints) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the CPUs of a client and of its taps: those of source and sink, or else all, without those of guests."""
+    if {nic.machine for nic in ends.path.nics.values()} != {None}:
+        return ends.cpus
+    taken = {cpu for active in setup.guests.values() for cpu in active.cpus}
+    free = tuple(cpu for cpu in setup.cpus if cpu not in taken) if taken else ()
+    client, tap = (tuple(cpu for cpu in cpus if cpu not in taken) or free for cpus in ends.cpus)
+    return client, tap
 
 
 def _packet(setup: TrialSetup, path: StreamPath, active: ActiveGuest, size: FrameSize) -> Packet | None:

@@ -1,20 +1,18 @@
 """A tool whose server has a known behaviour: netbench's HTTP client, and known_server.py instead of nginx."""
 
-import sys
-from pathlib import Path
 from typing import ClassVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
+from netbench.hosts.remote_code import program_command
+from netbench.selftest import known_server
 from netbench.tools.http import Http, HttpOptions
-
-SERVER = Path(__file__).with_name("known_server.py")
 
 
 class KnownOptions(HttpOptions):
     """The behaviour, as JSON of known_server.py."""
 
-    behaviour: str = Field(default="{}")
+    behaviour: str = "{}"
 
 
 class Known(Http):
@@ -28,4 +26,4 @@ class Known(Http):
         return
 
     def server_command(self, ends):
-        return [sys.executable, str(SERVER), ends.bound, str(ends.port), self.options.behaviour]
+        return program_command(ends.server, known_server, ends.bound, str(ends.port), self.options.behaviour)

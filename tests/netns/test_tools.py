@@ -14,6 +14,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.host_wrappers import NamespaceHost
 from netbench.hosts.local import LocalHost, end_marked_processes
 from netbench.model.units import Load
+from netbench.selftest import known_server as known_server_program
 from netbench.tools.base import Demand, FlowEnds, RunningServer, ToolError
 from netbench.tools.connect import Connect, ConnectOptions
 from netbench.tools.http import Http, HttpOptions
@@ -25,7 +26,6 @@ pytestmark = pytest.mark.root
 CLIENT, SERVER = "nbt-client", "nbt-server"
 CLIENT_ADDRESS, ADDRESS = "198.18.0.1", "198.18.0.2"
 RUN_ID = "nbt-tools"
-KNOWN_SERVER = Path(__file__).with_name("known_server.py")
 # A request takes so much longer than its server takes to answer, in the median.
 OVERHEAD_S = 0.0015
 MS = 1_000_000
@@ -66,7 +66,7 @@ def ends(link, tmp_path):
 
 @contextmanager
 def known_server(ends, **behaviour):
-    argv = [sys.executable, str(KNOWN_SERVER), ADDRESS, str(ends.port), json.dumps(behaviour)]
+    argv = [sys.executable, known_server_program.__file__, ADDRESS, str(ends.port), json.dumps(behaviour)]
     running = RunningServer.started(ends, argv)
     try:
         running.await_ready(connects=True)

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
+import sys
 import time
 
 import pytest
@@ -106,6 +108,35 @@ def test_through_a_ring_the_ceilings_are_those_of_campaigns_with_the_same_source
     common = settings(generator="xdp", sink="bpf", loads="1000fps", duration="50ms", repetitions=1, frame_sizes=64)
     netbench("run", lab, "quick", "-o", tmp_path / "run", *common)
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["selftest"] == record
+
+
+# An iperf3 whose client reports twice the bytes.
+LIAR = """#!{python}
+import os, re, subprocess, sys
+real = ["{iperf3}", *sys.argv[1:]]
+if "--client" not in real:
+    os.execv(real[0], real)
+done = subprocess.run(real, capture_output=True, text=True)
+sys.stdout.write(re.sub(r'("bytes":\\s*)(\\d+)', lambda found: found[1] + str(2 * int(found[2])), done.stdout))
+sys.exit(done.returncode)
+"""
+
+
+def test_tools_are_checked_and_one_that_lies_is_found(tmp_path):
+    liar = tmp_path / "bin" / "iperf3"
+    liar.parent.mkdir()
+    liar.write_text(LIAR.format(python=sys.executable, iperf3=shutil.which("iperf3")))
+    liar.chmod(0o755)
+    path = f"{liar.parent}:{os.environ['PATH']}"
+    netbench(
+        "selftest", "netns", "--frames", "500", "--tools", "-o", tmp_path / "self", env={**os.environ, "PATH": path}
+    )
+    found, _ = checks(tmp_path / "self")
+    of_tools = {name: check for (name, _), check in found.items() if name.startswith("http client") or "wire" in name}
+    assert len(of_tools) == 8
+    lies = {name for name in of_tools if name.startswith("iperf3")}
+    assert {name for name, check in of_tools.items() if check["passed"] is False} == lies, of_tools
+    assert of_tools["http client: failing requests"]["measured"] == "20 status-500, 180 completed"
 
 
 # netbench queries tcpdump by signals to its process group, which must not end the loop: tcpdump would stay stopped.

@@ -13,7 +13,7 @@ from netbench.model.flow_witness import FlowFigures, disagreement
 from netbench.model.scenario import Idle, Network, Off, Serve, Stress
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.model.workload import workload_of, workloads_of
+from netbench.model.workload import Workload, workload_of, workloads_of
 from netbench.report.findings import findings
 from netbench.statistics.flow_costs import (
     OF_MAXIMUM,
@@ -188,7 +188,15 @@ def test_the_cost_of_a_neighbour_is_the_ratio_to_the_cell_without_it():
     ],
 )
 def test_cells_are_ranked_by_the_highest_percentile_up_to_p99_and_by_rates(flows, expected):
-    assert [figure.name for figure in leading_figures(workload_groups([flow_trial(flows)]))] == expected
+    (leading,) = leading_figures(workload_groups([flow_trial(flows)])).values()
+    assert [figure.name for figure in leading] == expected
+
+
+def test_each_workload_has_leading_figures_by_itself():
+    bulk = flow(completed=None, to_server_bytes=1)
+    trials = [flow_trial(timed([1.0] * 1000)), flow_trial(bulk, workload=Workload("iperf3", "bulk"))]
+    names = {workload: [each.name for each in of] for workload, of in leading_figures(workload_groups(trials)).items()}
+    assert names == {"http": ["response_p99_ms", "completed_per_s"], "bulk": ["to_server_mbps"]}
 
 
 def test_no_times_are_no_distribution():

@@ -398,7 +398,7 @@ def test_a_share_is_stored_with_its_rate():
 def test_the_rates_of_shares_are_replayed():
     results = follow(schedule_of(flow_profile(**SHARES)), Server())
     loads = replayed_loads_of(trial for trial in results.values() if not trial.spec.finds_maximum)
-    assert [str(load).partition(", s1, ")[2] for load in loads][0].startswith("http, ")
+    assert all(str(load).partition(", s1, ")[2].startswith("http, ") for load in loads)
     again = make_schedule(choose(topology(uuts=[ROUTE]), flow_profile(**SHARES)), ReplayedLoads("base", "now", loads))
     trials = {trial.load: trial.load.as_rate for trial in again.planned}
     assert trials == {trial.spec.load: trial.spec.load.as_rate for trial in results.values() if trial.spec.load.found}

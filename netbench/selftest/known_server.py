@@ -1,8 +1,9 @@
-"""A web server of known behaviour, for tests: `python known_server.py ADDRESS PORT BEHAVIOUR`, which is JSON.
+"""A web server of known behaviour, which truth and tests of tools are taken from; it imports the standard library only.
 
-Requests are numbered from 1 as they arrive. `every` of them: one of so many has the `fault`; the others are answered
-after `delay_s`. `stall_from_s` and `stall_s`: so long after the first request, nothing is answered for so long.
-`serial_s`: requests are answered one after the other, each of them so long after the one before.
+`known_server ADDRESS PORT BEHAVIOUR`: the behaviour is JSON. Requests are numbered from 1 as they arrive. One of
+`every` requests has the `fault`; the others are answered after `delay_s`. `stall_from_s` and `stall_s`: so long after
+the first request, nothing is answered for so long. `serial_s`: requests are answered one after the other, each of them
+so long after the one before.
 """
 
 import itertools
@@ -12,19 +13,25 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from typing import Any
 
 HEAD = "HTTP/1.1 {} Known\r\nServer: known/1\r\nContent-Length: {}\r\n\r\n"
 BODY = b"x" * 100
+_SILENT_S = 60.0
 
 
 class KnownServer:
-    def __init__(self, behaviour):
+    """The requests so far, and when the next one may be answered."""
+
+    def __init__(self, behaviour: Mapping[str, Any]) -> None:
         self.behaviour = behaviour
         self.numbers = itertools.count(1)
         self.lock = threading.Lock()
         self.first_s = self.free_s = 0.0
 
-    def serve(self, connection):
+    def serve(self, connection: socket.socket) -> None:
+        """Answer the requests of a connection until it ends."""
         with connection:
             try:
                 while self.has_request(connection) and self.answered(connection, self.arrival()):
@@ -33,7 +40,8 @@ class KnownServer:
                 return
 
     @staticmethod
-    def has_request(connection):
+    def has_request(connection: socket.socket) -> bool:
+        """Receive a request; return False where the connection ends instead."""
         received = b""
         while not received.endswith(b"\r\n\r\n"):
             piece = connection.recv(4096)
@@ -42,8 +50,8 @@ class KnownServer:
             received += piece
         return True
 
-    def arrival(self):
-        """The number of a request, after waiting until it is to be answered."""
+    def arrival(self) -> int:
+        """Return the number of a request, after waiting until it is to be answered."""
         wanted, now = self.behaviour, time.monotonic()
         with self.lock:
             number = next(self.numbers)
@@ -58,7 +66,7 @@ class KnownServer:
         time.sleep(max(0.0, answer_s - time.monotonic()))
         return number
 
-    def answered(self, connection, number):
+    def answered(self, connection: socket.socket, number: int) -> bool:
         """Answer a request; return whether the connection goes on."""
         fault = self.behaviour.get("fault") if number % self.behaviour.get("every", 1) == 0 else None
         if fault == "closed":
@@ -67,7 +75,7 @@ class KnownServer:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return False
         if fault == "silent":
-            time.sleep(60)
+            time.sleep(_SILENT_S)
         if fault == "malformed":
             connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
             return True
@@ -83,7 +91,8 @@ class KnownServer:
         return True
 
 
-def main():
+def main() -> None:
+    """Serve until killed."""
     address, port, behaviour = sys.argv[1:]
     server = KnownServer(json.loads(behaviour))
     with socket.create_server((address, int(port)), backlog=4096) as listener:
