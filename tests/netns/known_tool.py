@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from netbench.hosts.remote_code import program_command
+from netbench.linux.requirements import Requirement
 from netbench.selftest import known_server
 from netbench.tools.http import Http, HttpOptions
 
@@ -19,11 +20,15 @@ class Known(Http):
     """Requests to a server of known behaviour."""
 
     Options: ClassVar[type[BaseModel]] = KnownOptions
-    server_programs = ("python3",)
-    may_need = ()
+    server_programs: ClassVar[tuple[str, ...]] = ("python3",)  # type: ignore[assignment]  # nginx has two programs
+    may_need: ClassVar[tuple[Requirement, ...]] = ()  # type: ignore[assignment]  # nginx has one
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.behaviour = options.behaviour
 
     def before_serving(self, ends):
         return
 
     def server_command(self, ends):
-        return program_command(ends.server, known_server, ends.bound, str(ends.port), self.options.behaviour)
+        return program_command(ends.server, known_server, ends.bound, str(ends.port), self.behaviour)

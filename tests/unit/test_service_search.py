@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -274,7 +275,7 @@ def test_bit_rates():
     assert found.lower <= 41e6 <= 1.06 * found.upper
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, str] | None, str]] = {
     "frames": ({"tool": (), "frame_sizes": [64]}, {"below": "1s"}, "slo is not for frames"),
     "another schedule": ({}, {"kind": "search"}, "search is not for flows"),
     "a unit that the tool has not": ({}, {"highest": "1Gbit/s"}, "1Gbit/s is no load of this tool; write 100/s, max"),
