@@ -127,7 +127,7 @@ class MaximaSpec(KindSpec):
 
     kind: Name = "search"
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = None
-    """Sending time of a trial that counts. Default: 1 s, or that of the profile if shorter."""
+    """Duration of a trial that counts. Default: that of the profile, of frames at most 1 s."""
 
 
 MAXIMA_OF_WORKLOADS = "slo"  # the usual kind of search for those of workloads

@@ -8,7 +8,7 @@ from netbench.report import figures
 from netbench.report.blocks import Block, Bullets, Choice, Folded, Heading, Note, Option, Section, section, under_titles
 from netbench.report.figures.loss_by_place import lossy_outcomes
 from netbench.report.flow_sections import FLOW_SECTIONS
-from netbench.report.formats import count, sentence
+from netbench.report.formats import capitalised, count, sentence
 from netbench.report.model import ReportModel, View, schlosser2011
 from netbench.report.neighbour_sections import (
     isolation_section,
@@ -255,7 +255,7 @@ def _notes_of_searches(rows: Sequence[SearchResult]) -> Iterator[Block]:
         for_shares = any(search.for_maxima for search in searches)
         if of_flows:
             yield from notes_of("service_level")
-            yield Note(f"{methods_text(searches)}.")
+            yield Note(f"{capitalised(methods_text(searches))}.")
             yield from notes_of("shares_of_workloads") if for_shares else ()
             continue
         yield from notes_of("ndr_pdr")
