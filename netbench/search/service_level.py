@@ -39,7 +39,8 @@ class ServiceOptions(BaseModel):
     highest: LoadField = Load(LoadKind.MAX)
     """Highest rate of each client: 5000/s, or 1Gbit/s of payload; `max`: the rate of a closed-loop trial."""
     lowest: LoadField | None = None
-    """Lowest rate, at most half of the highest. Default: a thousandth of it."""
+    """Lowest rate, at most half of the highest. Default: a thousandth of it, or more: with a response beyond the
+    percentile in each trial."""
     verified: Annotated[int, Field(strict=True, ge=1, le=100)] = 2
     """Trials in a row that must miss the objective until a rate is too high."""
 
@@ -76,9 +77,16 @@ class ServiceOptions(BaseModel):
             parts.append(f"errors at most {100 * self.errors:g} %")
         return ServiceGoal(", ".join(parts), self.errors, 0.0, part, limit_ns)
 
-    def lowest_of(self, highest: float) -> float:
-        """Return the lowest rate of the search, which is at most half of the highest."""
-        return min(highest * _LOWEST_PART if self.lowest is None else self.lowest.value, highest / 2)
+    def lowest_of(self, highest: float, measured_s: float) -> float:
+        """Return the lowest rate of the search, which is at most half of the highest.
+
+        By default a trial, in which so many seconds are measured, has a response beyond the percentile: otherwise that is
+        the longest response time, and a single stall of the tester exceeds any limit.
+        """
+        if self.lowest is not None:
+            return min(self.lowest.value, highest / 2)
+        needed = 0.0 if self.below is None else 1 / (1 - self.percentile / 100) / measured_s
+        return min(max(highest * _LOWEST_PART, needed), highest / 2)
 
 
 @dataclass(frozen=True, slots=True)

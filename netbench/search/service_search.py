@@ -20,6 +20,7 @@ from netbench.search.search_trials import Progress, SearchCell, SearchTrials
 from netbench.search.service_level import ServiceGoal, ServiceOptions
 
 METHOD = "slo"
+_EXAMPLE = 1000.0  # a rate that shows whether a tool has such rates
 # Operations of a client, or bits, in progress at an end of the measured time: tools write blocks of 128 KiB.
 _ON_THE_WAY = {LoadKind.OPERATION_RATE: 1, LoadKind.L1_BIT_RATE: 8 * 128 * 1024}
 # The kinds of times that a service level is about: the first that a tool has.
@@ -39,8 +40,8 @@ class ServiceLevelSearch(SearchSchedule):
 
     @property
     def tried_loads(self) -> Sequence[Load]:
-        """Examples of the loads of its trials: the bounds."""
-        bounds = (self._options.highest, self._options.lowest, Load(self._options.unit, self._options.lowest_of(1e6)))
+        """The bounds, and an example of its rates."""
+        bounds = (self._options.highest, self._options.lowest, Load(self._options.unit, _EXAMPLE))
         return tuple(load for load in bounds if load is not None)
 
     def _search_of(
@@ -84,7 +85,8 @@ class ServiceSearch(CellSearch):
         return nearest_rate(trial.offered_load, self._unit)
 
     def _lowest_load(self, highest: float) -> float:
-        return nearest_rate(self._options.lowest_of(highest), self._unit)
+        measured_s = self._trial_s - self._plan.profile.warm_up_s
+        return nearest_rate(self._options.lowest_of(highest, measured_s), self._unit)
 
     def _limit_at_highest(self) -> LimitCause:
         is_closed = self._options.highest.kind is LoadKind.MAX

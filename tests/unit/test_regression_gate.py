@@ -199,7 +199,7 @@ def shares(maximum, *, lower, upper, throughput=None, **search):
                 ),
                 uut="raw",
                 frame_size=64,
-                load=Load(LoadKind.OF_MAXIMUM, percent, round(fps)),
+                load=Load(LoadKind.OF_MAXIMUM, percent, Load.of_fps(round(fps))),
                 repetition=number,
             )
             for number in (1, 2, 3)

@@ -309,6 +309,22 @@ def test_options_that_contradict_each_other(options, words):
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "highest", "lowest"),
+    [
+        ({"lowest": "10/s"}, 5000, 10),
+        ({"lowest": "10/s"}, 12, 6),
+        ({}, 5000, 5),
+        ({"below": "10ms"}, 5000, 50),  # 100 responses in 2 s
+        ({"below": "10ms", "percentile": 99.9}, 5000, 500),
+        ({"below": "10ms"}, 500_000, 500),
+        ({"below": "10ms"}, 30, 15),
+    ],
+)
+def test_the_lowest_rate_has_a_response_beyond_the_percentile(options, highest, lowest):
+    assert ServiceOptions.model_validate(options).lowest_of(highest, 2.0) == pytest.approx(lowest)
+
+
 def test_the_goal_is_named():
     goal = ServiceOptions.model_validate({"below": "10ms", "errors": "0.5%", "percentile": 99.9}).goal
     assert goal.name == "p99.9 below 10 ms, errors at most 0.5 %"
