@@ -80,8 +80,8 @@ class ServiceOptions(BaseModel):
     def lowest_of(self, highest: float, measured_s: float) -> float:
         """Return the lowest rate of the search, which is at most half of the highest.
 
-        By default a trial, in which so many seconds are measured, has a response beyond the percentile: otherwise that is
-        the longest response time, and a single stall of the tester exceeds any limit.
+        By default a trial, of which so many seconds are measured, has a response beyond the percentile. Otherwise that
+        is the longest response time, and a single stall of the tester exceeds any limit.
         """
         if self.lowest is not None:
             return min(self.lowest.value, highest / 2)
