@@ -81,7 +81,7 @@ def test_a_client_that_is_the_limit_is_named(known, results):
     """The server answers at once; the client is too busy above 60/s."""
     schedule = {"below": "0.5s", "highest": "100/s", "lowest": "25/s", "width": "50%", "verified": 1}
     found, done = search(results, {}, schedule, busy_from=60)
-    assert (found.state, found.lower) == (SearchState.AT_LEAST, 25), done.stdout
+    assert (found.state, found.lower) == (SearchState.AT_LEAST, 44), done.stdout  # 25, 62, 44
     assert found.limited_by.kind is LimitKind.TRIAL_REASON
     assert found.limited_by.stored.startswith("tester-limited: the client used 100% of a CPU")
     assert "limited by tester-limited: the client used 100% of a CPU" in done.stdout
