@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Protocol, runtime_checkable
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.base import Host, exists
+from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.host_wrappers import HostWrapper, NamedHost
 from netbench.hosts.local import LocalHost
 from netbench.hosts.trusted_code import FIRST, module_command, source_command
@@ -72,6 +72,7 @@ class VmWithNetbench(NamedHost):
     """
 
     scratch = "/tmp"
+    directory = _VM_DIRECTORY
 
     def __init__(self, host: Host, name: str) -> None:
         super().__init__(host, name)
@@ -83,15 +84,28 @@ class VmWithNetbench(NamedHost):
         TestbedError when the code cannot be copied there.
         """
         # Compiled code is kept: Python is slow on an emulated CPU, and the files disappear with the machine.
-        command = copied_module_command(self, _VM_DIRECTORY, module, *arguments, keep_compiled=True)
+        command = copied_module_command(self, self.directory, module, *arguments, keep_compiled=True)
         self.bring("netbench")
         return command
 
     def bring(self, package: str) -> None:
         """Copy a package of this machine there, unless it is there; TestbedError when that fails."""
         if package not in self._unpacked:
-            unpack_on(self, archive() if package == "netbench" else archive_of(package), _VM_DIRECTORY, self.scratch)
+            unpack_on(self, archive() if package == "netbench" else archive_of(package), self.directory, self.scratch)
             self._unpacked.add(package)
+
+
+class GuestWithNetbench(VmWithNetbench):
+    """A guest with the Python of its host, in which netbench's clients run: they need the standard library alone."""
+
+    directory = "/tmp/netbench"
+
+    def bring(self, package: str) -> None:
+        """Copy a package there, unless an earlier trial did; TestbedError when that fails."""
+        complete = f"{self.directory}/{package}-is-complete"
+        if package not in self._unpacked and not exists(self, complete):
+            super().bring(package)
+            run_checked(self, ["touch", complete])
 
 
 def with_netbench(host: Host, name: str) -> NamedHost:

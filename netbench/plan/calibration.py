@@ -10,7 +10,7 @@ from netbench.errors import UsageError
 from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LimitKind
 from netbench.model.profile import MaximaSpec
-from netbench.model.scenario import DEDICATED, SHARED_IDLE, Network
+from netbench.model.scenario import DEDICATED, SHARED_IDLE, Network, Off
 from netbench.model.search import SearchResult
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.topology import measured_pairs
@@ -165,10 +165,14 @@ def calibration_plan(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
 def workload_calibration_plan(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
     """Return the plan that finds the maxima of the workloads of the same UUTs, for each number of clients.
 
-    As for frames, neighbours are idle if their loads are shares of a maximum; otherwise the victim is alone.
+    Neighbours are idle if they are present in all scenarios, or if their loads are shares of a maximum; otherwise the
+    victim is alone.
     """
     profile = plan.profile
-    case = profile.scenario(SHARED_IDLE if sizes_referred_to(plan) else DEDICATED)
+    neighbours = [guest.name for guest in plan.topology.neighbours]
+    acts = [plan.topology.activity(scenario, name) for scenario in plan.scenarios for name in neighbours]
+    present = bool(acts) and not any(isinstance(activity, Off) for activity in acts)
+    case = profile.scenario(SHARED_IDLE if present or sizes_referred_to(plan) else DEDICATED)
     numbers = set[int]().union(*(source_numbers(plan.topology, profile, scenario) for scenario in plan.scenarios))
     seconds = spec.duration or profile.duration
     case = case.model_copy(update={"streams": tuple(sorted(numbers))})

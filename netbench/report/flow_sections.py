@@ -36,6 +36,7 @@ FLOW_SECTIONS = (
     plain_section("latency", lambda model: _with_tables("percentiles", "latency", model), is_open=True),
     plain_section("message-size", lambda model: figure_charts("message-size", model), is_open=True),
     plain_section("rates", lambda model: _with_tables("bandwidth", "flow-rates", model), is_open=True),
+    plain_section("flow-cpu", lambda model: tables_of("flow-cpu", model)),
     plain_section("neighbours", lambda model: tables_of("flow-costs", model), is_open=True),
     _witness,
     sections_of_other_packages,

@@ -16,11 +16,15 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.topology_specs import CpuShares, StreamSpec, UutSpec
 from netbench.model.virtualisation import DurationEstimate
+from netbench.model.workload import FlowPath
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
 from netbench.testbed.flow_checks import (
-    make_tool,
+    FlowNeeds,
+    PlacedTool,
+    PlannedGuest,
+    flow_needs,
     refuse_frames,
     refuse_servers,
     refuse_workloads,
@@ -30,8 +34,7 @@ from netbench.testbed.flow_checks import (
 from netbench.testbed.packet_checks import refuse_packets, unsuitable_frames
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
-from netbench.tools.base import Tool
-from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
+from netbench.uut.base import Assignment, GuestLan, UnitUnderTest, UutPlan
 from netbench.uut.private_guest import guest_of
 from netbench.vmm.base import Vmm
 
@@ -65,6 +68,7 @@ class Resolved:
     `part_of` is the resolution for all UUTs of a campaign, if this one is for some of them. `lacking` is what this
     host lacks for each UUT that is not measured for that reason, by name. `unsupported` has the reasons why a UUT
     cannot forward a packet, by UUT and name of the packet ("" is the plain one), or size and packet: `1518 vxlan`.
+    `flow_needs` are those of all flows.
     """
 
     topology: Topology
@@ -74,6 +78,7 @@ class Resolved:
     part_of: "Resolved | None" = None
     lacking: Mapping[str, str] = field(default_factory=dict)
     unsupported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    flow_needs: FlowNeeds = FlowNeeds()  # noqa: RUF009 - immutable
 
     def on(self, machine: str | None) -> "Resolved":
         """Return the part for the UUTs that are `on` a VM, or (None) on no VM."""
@@ -90,7 +95,7 @@ class Resolved:
         """Return the needs of some of the campaign's UUTs on this host."""
         packets = tuple(self.profile.packets.values())
         served = [serve.workload for _, _, serve in workloads_in(self.profile, self.activities)]
-        tools = [make_tool(workload) for workload in dict.fromkeys(served)]
+        tools = [PlacedTool.of(workload) for workload in dict.fromkeys(served)]
         return needs_of((self.part_of or self).topology, uuts, self.activities, self.profile.sink, packets, tools)
 
     @property
@@ -145,7 +150,19 @@ class Resolved:
     def ends_of_flows(self) -> frozenset[str]:
         """The NICs (`host/nic`) whose segmentation offloads stay on: those of streams with flows in any scenario."""
         streams = [stream for stream in self.topology.streams if stream.name in self.streams_of_flows]
-        return frozenset(end for stream in streams for end in (stream.source, stream.ingress) if end)
+        ends = [end for stream in streams for end in (stream.source, stream.ingress)]
+        ends += [
+            end for stream in streams if stream.name in self.streams_through for end in (stream.egress, stream.sink)
+        ]
+        return frozenset(filter(None, ends))
+
+    @property
+    def streams_through(self) -> frozenset[str]:
+        """The streams whose sink is the place of a server, in any scenario."""
+        guests = self.flow_needs.through
+        own = [stream.name for stream in self.topology.own_streams] if VICTIM in guests else []
+        beside = (name for other in self.topology.neighbours if other.name in guests for name in other.streams)
+        return frozenset((*own, *beside))
 
     @property
     def streams_of_flows(self) -> frozenset[str]:
@@ -167,13 +184,18 @@ def resolve(
     chosen = [profile.scenario(name) for name in scenarios] or profile.scenarios
     packets = tuple(profile.packets.values())
     chosen_uuts = [uut for uut in topology.uuts if not uuts or uut.name in uuts]
-    guests = {uut.name: resolve_guests(topology, uut, packets=packets) for uut in chosen_uuts}
     activities = activities_of(topology, chosen)
     refuse_workloads(profile, activities)
-    for uut, beside in guests.items():
-        neighbours = {name: guest.make() for name, guest in beside.items() if name != VICTIM}
+    needs = flow_needs(topology, profile, chosen, activities)
+    guests = {uut.name: resolve_guests(topology, uut, packets=packets, flows=needs) for uut in chosen_uuts}
+    planned = {
+        uut: {name: PlannedGuest(guest.make(), guest.plan) for name, guest in beside.items()}
+        for uut, beside in guests.items()
+    }
+    for uut, servers in planned.items():
+        neighbours = {name: guest for name, guest in servers.items() if name != VICTIM}
         refuse_servers(neighbours, activities, uut)
-        refuse_frames(neighbours, activities, uut, beside[VICTIM].make())
+        refuse_frames({name: guest.uut for name, guest in neighbours.items()}, activities, uut, servers[VICTIM].uut)
     _refuse_half(profile)
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
@@ -182,15 +204,15 @@ def resolve(
         sizes.setdefault(stream.name, []).append(size)
     refuse_packets(profile, tuple(stream_paths(topology)), sizes)
     if profile.tool:
-        made_uuts = {uut: beside[VICTIM].make() for uut, beside in guests.items()}
-        return Resolved(topology, profile, guests, activities, unsupported=unserved_workloads(profile, made_uuts))
+        unserved = unserved_workloads(profile, planned, needs)
+        return Resolved(topology, profile, guests, activities, unsupported=unserved, flow_needs=needs)
     unsupported = unsupported_packets(profile, guests)
     for uut, beside in guests.items():
         made, paths = beside[VICTIM].make(), beside[VICTIM].assignment.paths
         if unsuitable := unsuitable_frames(profile, made, paths):
             unsupported[uut] = unsuitable | unsupported.get(uut, {})
     _refuse_unsuitable(profile, unsupported, guests)
-    return Resolved(topology, profile, guests, activities, unsupported=unsupported)
+    return Resolved(topology, profile, guests, activities, unsupported=unsupported, flow_needs=needs)
 
 
 def unsupported_packets(profile: Profile, guests: Mapping[str, Guests]) -> dict[str, dict[str, str]]:
@@ -242,10 +264,12 @@ def resolve_guests(
     cpus: Sequence[int] | None = None,
     run_id: str = "RUN",
     packets: tuple[Packet, ...] = (),
+    flows: FlowNeeds = FlowNeeds(),  # noqa: B008 - immutable
 ) -> Guests:
     """Return a UUT and its neighbours by name, the victim first.
 
-    `paths` and `cpus` are those of its machine, or None if they are not known yet. `packets` are those of the profile.
+    `paths` and `cpus` are those of its machine, or None if they are not known yet. `packets` are those of the profile,
+    `flows` the needs of its flows.
     UsageError when the topology describes a guest that is impossible, MissingError when the machine has no such CPU.
     """
     topology = topology.on(uut.on)
@@ -264,9 +288,13 @@ def resolve_guests(
             )
     except (UsageError, MissingError) as error:
         raise type(error)(f"UUT {uut.name}: {error}") from error
+    specs = guest_specs(topology, uut)
+    linked = (VICTIM, flows.second_guest) if flows.second_guest else ()
+    if any(make_uut(specs[name]).path_reason(FlowPath.BETWEEN_GUESTS) for name in linked):
+        flows = flows._replace(second_guest="")
     beside_victim = {neighbour.name for neighbour in neighbours if neighbour.placement == "same-cpu"}
     found = {}
-    for name, spec in guest_specs(topology, uut).items():
+    for name, spec in specs.items():
         through, guest = tuple(path for path in paths if path.name in streams[name]), make_uut(spec)
         where = f"UUT {uut.name}: {'' if name == VICTIM else f'neighbour {name}: '}"
         try:
@@ -279,7 +307,16 @@ def resolve_guests(
             for packet in own_packets
             if not guest.unsupported_reason(packet, _senders(packet, through, is_own=packet not in packets))
         )
-        assignment = Assignment(spec.name, through, entitled[name], topology.uut_host, run_id, forwarded)
+        assignment = Assignment(
+            spec.name,
+            through,
+            entitled[name],
+            topology.uut_host,
+            run_id,
+            forwarded,
+            _lan(name, flows, paths, streams),
+            name in flows.loopback,
+        )
         try:
             plan = guest.plan(assignment)
         except UsageError as error:
@@ -287,6 +324,16 @@ def resolve_guests(
         pace = plan.pace.with_share(spec.cpu_limit).with_share(_SHARED_CPU if name in beside_victim else None)
         found[name] = ResolvedGuest(name, spec, assignment, plan, pace)
     return found
+
+
+def _lan(
+    guest: str, flows: FlowNeeds, paths: Sequence[StreamPath], streams: Mapping[str, Sequence[str]]
+) -> GuestLan | None:
+    """Return the link of a guest to another one; None without any. It is made with the neighbour, which comes later."""
+    others = {VICTIM: flows.second_guest, flows.second_guest: VICTIM} if flows.second_guest else {}
+    if guest not in others:
+        return None
+    return GuestLan(next(path for path in paths if path.name in streams[others[guest]]), is_maker=guest != VICTIM)
 
 
 def _senders(packet: Packet, paths: Sequence[StreamPath], *, is_own: bool) -> list[StreamPath]:
@@ -311,12 +358,12 @@ def needs_of(
     activities: Mapping[str, Collection[Activity]] | None = None,
     sink: SinkSpec = SinkSpec(),  # noqa: B008 - frozen
     packets: tuple[Packet, ...] = (),
-    tools: Sequence[Tool] = (),
+    tools: Sequence[PlacedTool] = (),
 ) -> frozenset[str]:
     """Return the needs of these UUTs (empty: all of them) on this host, by their names in `netbench doctor`.
 
     `activities` are those of each neighbour that runs in any scenario; None: all neighbours run and may do anything.
-    `packets` are those that the UUTs forward, where they can. `tools` run flows to servers in guests.
+    `packets` are those that the UUTs forward, where they can. `tools` run flows.
     """
     chosen = [uut for uut in topology.uuts if not uuts or uut.name in uuts]
     needs = {f"port:{port.nic}" for port in topology.ports()}
@@ -331,7 +378,7 @@ def _needs_of_testbed(
     activities: Mapping[str, Collection[Activity]] | None,
     sink: SinkSpec,
     packets: tuple[Packet, ...],
-    tools: Sequence[Tool],
+    tools: Sequence[PlacedTool],
 ) -> set[str]:
     needs = {"root", "setpriv"}
     here = [host for host in topology.hosts if topology.machine(host) is None]
@@ -339,8 +386,9 @@ def _needs_of_testbed(
         needs |= {"packet", *(tool.name for tool in TOOLS if not tool.optional), *plugins(SINKS)[sink.kind].needs}
     if any(topology.netns(host) for host in here):
         needs.add("netns")
-    if tools and any(host_of(stream.source) in here for stream in topology.streams):
-        needs |= {"tcpdump", *(program for tool in tools for program in tool.client_programs)}
+    if any(tool.path is not FlowPath.LOOPBACK for tool in tools) and here:
+        needs.add("tcpdump")
+    needs |= _needs_of_ends(topology, here, tools)
     if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):
         needs.add("veth")
     if any(path.receive == "napi" and path.source.machine is None for path in stream_paths(topology)):
@@ -360,10 +408,20 @@ def _needs_of_testbed(
             plan = made.plan(Assignment(packets=forwarded))
             wanted = _needs_of_guest(name, spec, plan, activities)
             # Loads in guests with their own programs need nothing of their machine, and nor do servers.
-            if plan.load_needs and not made.unserved_reason:
-                wanted |= {program for tool in tools for program in tool.server_programs}
+            for tool in tools if plan.load_needs else ():
+                wanted |= set() if made.path_reason(tool.path) else tool.guest_programs
             # A VM has the tools of its image, an SSH host its installed ones; only guest images are copied there.
             needs |= {need for need in wanted if uut_here or need.startswith("image:")}
+    return needs
+
+
+def _needs_of_ends(topology: Topology, here: Collection[str], tools: Iterable[PlacedTool]) -> set[str]:
+    """Return the needs of clients beside sources, and of servers beside sinks, on the hosts of this machine."""
+    sources, sinks = ({host_of(getattr(stream, end)) for stream in topology.streams} for end in ("source", "sink"))
+    needs: set[str] = set()
+    for tool in tools:
+        needs |= tool.source_programs if sources & {*here} else set()
+        needs |= tool.sink_programs if sinks & {*here} else set()
     return needs
 
 

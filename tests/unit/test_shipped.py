@@ -99,7 +99,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         *("afpacket", "auto", "pktgen", "trex", "xdp"),
         *("bpf", "tcpdump"),  # the other `auto` and `trex` have the names of the first
         *("plan", "search"),
-        *("connect", "http", "iperf3", "sockperf"),
+        *("connect", "http", "iperf3", "sockperf", "two-tier"),
         *KINDS_OF_UUTS,
     ]
     assert entries["netns"] == "one stream through the kernel of this machine, in network namespaces"
