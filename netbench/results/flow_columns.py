@@ -112,6 +112,7 @@ FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
     *columns_at(int, "flow", "to_server_bytes", "to_client_bytes", "run_to_server_bytes", "run_to_client_bytes"),
     *columns_at(int, "flow", intended_operations="intended", started_operations="started"),
     column_at("completed_operations", int, "flow.completed"),
+    column_at("completed_in_time_operations", int, "flow.completed_in_time"),
     ExportColumn("failed_operations", int, lambda row: None if row.flow is None else sum(row.flow.errors.values())),
     ExportColumn("errors", str, _errors),
     *columns_at(int, "flow", "retransmissions", "lost_datagrams"),

@@ -16,7 +16,7 @@ from netbench.linux.socket_drops import read_socket_drops
 from netbench.model.flow_result import CLIENT, FlowResult, WireFigures
 from netbench.model.scenario import VICTIM, Serve
 from netbench.model.trial import GuestTask
-from netbench.model.units import LoadKind
+from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.tools.base import GRACE_S, Demand, FlowEnds, RunningServer, Tool, ToolError
 from netbench.trial.wire_taps import BLOCK_S, WireTap, differences
@@ -57,9 +57,14 @@ class GuestFlows:
     socket_drops: dict[str, SocketDrops] = field(default_factory=dict)
 
     @property
+    def load(self) -> Load:
+        """The load of each client; the rate of a share of a maximum."""
+        return self.serve.load.as_rate
+
+    @property
     def demand(self) -> Demand:
         """The load of each client."""
-        return Demand(self.serve.load, self.task.duration_s, self.task.warm_up_s, self.seed)
+        return Demand(self.load, self.task.duration_s, self.task.warm_up_s, self.seed)
 
     def start(self) -> None:
         """Start the servers; returns once clients can connect. A failure is kept for the result.
@@ -93,7 +98,7 @@ class GuestFlows:
                 continue
             try:
                 tap.stop()
-                figures = tap.figures(self.tool.wire_view(self.serve.load), self.demand.warm_up_s)
+                figures = tap.figures(self.tool.wire_view(self.load), self.demand.warm_up_s)
             except MachineGoneError:
                 raise
             except TestbedError as error:
@@ -198,9 +203,9 @@ def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
             yield Reason(ReasonKind.TOOL_FAILED, result.stream, f"{flows.serve.workload.tool}: {error}")
         if error or flows.task.name != VICTIM:
             continue
-        if detail := _limited_by_client(result, has_rate=flows.serve.load.kind is LoadKind.OPERATION_RATE):
+        if detail := _limited_by_client(result, has_rate=flows.load.kind is LoadKind.OPERATION_RATE):
             yield Reason(ReasonKind.TESTER_LIMITED, result.stream, detail)
-        for difference in differences(result, result.wire, flows.tool.wire_view(flows.serve.load)):
+        for difference in differences(result, result.wire, flows.tool.wire_view(flows.load)):
             yield Reason(ReasonKind.TOOL_DISAGREES, result.stream, f"{flows.serve.workload.tool}: {difference}")
         for tap in result.wire:
             if tap.error:
