@@ -136,7 +136,7 @@ def make_request(
         profile = plan.profile
         resolved = resolve(topology, profile, plan.uuts)
     schedule = make_schedule(plan, replayed)
-    refuse_searched(profile, schedule.tried_loads)
+    refuse_searched(profile, schedule.tried_loads, schedule.response_limit_s)
     resolved = replace(resolved, activities=activities_of(topology, map(profile.scenario, schedule.scenarios)))
     for uut, guests in resolved.guests.items():
         for name, guest in guests.items():

@@ -37,8 +37,7 @@ from netbench.plan.warnings import (
     ceiling_unknown_on,
     expected_warnings,
     selftest_warnings,
-    unserved_workloads,
-    unsupported_packets,
+    skipped_traffic,
 )
 from netbench.results.atomic import remove_temporary_files
 from netbench.results.directory import EventLog, ResultDirectory, attempts_without_result
@@ -227,8 +226,7 @@ def _measure_missing(request: CampaignRequest, testbeds: Testbeds, testbed: Test
     selftest, of_host = SELFTEST.of(record.manifest), host_warnings(record.manifest["before"], None)
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
     store.keep_warnings(schedule.remarks)
-    refused = unserved_workloads if profile.tool else unsupported_packets
-    store.keep_warnings(refused(request.resolved.unsupported))
+    store.keep_warnings(skipped_traffic(profile, request.resolved.unsupported))
     store.keep_warnings(of_host)
     argument = request.topology_argument or str(record.directory.topology)
     earlier = {warning.kind for warning in store.warnings()}  # of a resumed campaign, which names another file

@@ -110,6 +110,7 @@ def search(
     """
     from netbench.model.fields import parse_percent
 
+    _refuse_search_of_tool(topology, profile)
     for percent in loss or ():
         try:
             parse_percent(percent)
@@ -122,6 +123,20 @@ def search(
         topology, profile, uuts=uut or (), scenarios=scenario or (), settings=[*overrides, *(settings or ())]
     )
     _measure(request, output, wait=wait, strict=strict, dry_run=dry_run)
+
+
+def _refuse_search_of_tool(topology: str, profile: str) -> None:
+    """UsageError for a profile whose rates are those of a tool."""
+    from netbench.config.document import read_document
+    from netbench.config.shipped import PROFILES, find
+
+    data = read_document(find(PROFILES, profile)).data
+    if data.get("tool"):
+        has_search = data.get("schedule") is not None
+        raise UsageError(
+            f"profile {profile} {'searches rates of' if has_search else 'runs'} a tool, and `netbench search` searches "
+            f"frame rates: use `netbench run {topology} {profile if has_search else 'slo'}`"
+        )
 
 
 def _request(topology: str, profile: str, **options: Any) -> "CampaignRequest":  # noqa: ANN401 - as of read_request
@@ -152,7 +167,7 @@ def _measure(request: "CampaignRequest", output: Path | None, *, wait: bool, str
     default = Path("results") / f"{request.topology.name}-{request.profile.name}-{stamp}"
     directory = ResultDirectory(output or default)
     directory.refuse_existing()
-    for text in left_out(request.resolved.unsupported):
+    for text in left_out(request.resolved.unsupported, len(request.profile.tool)):
         say(f"left out: {text}")
     carry_out(
         directory, lambda observers: campaign.start(request, directory, sys.argv, observers, wait=wait), strict=strict

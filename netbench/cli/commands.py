@@ -183,9 +183,9 @@ def selftest(
         ),
     ] = None,
 ) -> None:
-    """Measure UUTs of known behaviour: is the tester right, here?
+    """Check the accuracy of the tester on this host.
 
-    The measured ceilings of the tester are stored for later campaigns.
+    UUTs of known behaviour are measured. The measured ceilings of the tester are stored for later campaigns.
     """
     from netbench.cli.selftest import ConsolePresenter, usual_topology
     from netbench.config.loading import load_profile, load_topology
@@ -247,7 +247,7 @@ def list_(
 ) -> None:
     """List topologies, profiles, packets, UUTs and other kinds.
 
-    Other kinds are generators, sinks and schedules.
+    Other kinds are generators, sinks, schedules and tools.
     """
     from netbench.cli import listing
 

@@ -21,7 +21,7 @@ from netbench.model.units import rate_text
 from netbench.model.workload import FlowPath
 from netbench.packets.build import expected_headers
 from netbench.plan.warm_up import MOST
-from netbench.plan.warnings import unserved_workloads, unsupported_packets
+from netbench.plan.warnings import skipped_traffic
 from netbench.report.formats import count
 from netbench.testbed.bring_up import (
     base_changes,
@@ -163,8 +163,7 @@ def _packets(request: CampaignRequest) -> Iterator[str]:
     for path in request.resolved.in_use:
         if path.packet is not None:
             yield f"# packet of stream {path.name}, {path.packet.name}: {path.packet.summary}"
-    refused = unserved_workloads if request.profile.tool else unsupported_packets
-    for warning in refused(request.resolved.unsupported):
+    for warning in skipped_traffic(request.profile, request.resolved.unsupported):
         yield f"# {warning.text}"
 
 

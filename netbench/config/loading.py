@@ -3,7 +3,7 @@
 `with_base_versions` adds a second version of each UUT for `run --against`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ from netbench.config.problems import Kinds, Problems
 from netbench.config.shipped import wrong_kind
 from netbench.errors import UsageError
 from netbench.model.documents import plain
-from netbench.model.fields import KeyPath
+from netbench.model.fields import KeyPath, listed
 from netbench.model.host_spec import HostSpec
 from netbench.model.profile import Profile
 from netbench.model.suggestions import choices, close_to
 from netbench.model.topology import Topology, version_name
 from netbench.model.topology_specs import UutSpec
+from netbench.model.workload import Workload, workloads_of
 
 TOPOLOGY_PREFIX = "topology."
 # Keys that only topologies have, and keys that only profiles have.
@@ -69,12 +70,18 @@ def load_profile(path: Path, kinds: Mapping[str, Kinds], overrides: Sequence[str
                     problems.note((key,), text)
             elif spec is not None:
                 problems.check_kind(key, spec.kind, spec.options, kinds[key], (key,))
-        for index, workload in enumerate(profile.tool):
-            where: KeyPath = ("tool", index) if isinstance(document.data["tool"], list) else ("tool",)
+        for where, workload in _tools(document.data["tool"]) if profile.tool else ():
             problems.check_kind("tool", workload.tool, dict(workload.options), kinds["tool"], where)
     problems.raise_if_any()
     assert profile is not None
     return profile
+
+
+def _tools(value: object) -> Iterator[tuple[KeyPath, Workload]]:
+    """Yield each workload of a valid `tool`, after the path of the item that it is from."""
+    for index, item in enumerate(listed(value)):
+        where: KeyPath = ("tool", index) if isinstance(value, list) else ("tool",)
+        yield from ((where, workload) for workload in workloads_of(item))
 
 
 def _is_one_plugin(profile: Profile, kinds: Mapping[str, Kinds]) -> bool:

@@ -18,6 +18,7 @@ from netbench.model.topology_specs import NeighbourSpec, UutSpec
 Kinds = Mapping[str, type[BaseModel]]
 
 _MOST_PROBLEMS = 20
+_KINDS_OF_PROFILES = ("generator", "sink", "schedule", "maxima")
 _SECRET = "password"  # a key whose value, or a value below it, may be the secret itself by mistake
 
 M = TypeVar("M", bound=BaseModel)
@@ -51,7 +52,19 @@ class Problems:
             unknown = f"{kind!r} is no kind of {what}; {choices(kind, sorted(kinds))}"
             self._problems.append(f"{self._where((*prefix, 'kind'))}: {broken.get(kind, unknown)}")
             return
-        self.validate(kinds[kind], options, prefix, UutSpec.model_fields if what == "UUT" else ())
+        model = kinds[kind]
+        if options and not model.model_fields and what in _KINDS_OF_PROFILES:
+            key = _field_name(prefix)
+            self._problems.append(
+                f"{self._where(prefix)}: {key}: the kind {kind} has no options; write `--set {key}={kind}`"
+            )
+            return
+        others = {name: other for name, other in kinds.items() if what == "UUT" and name != kind}
+        for option in [option for option in options if option not in model.model_fields]:
+            if having := sorted(name for name, other in others.items() if option in other.model_fields):
+                self.note((*prefix, option), f"{kind} has no such option; kinds with it: {', '.join(having)}")
+                options = {name: value for name, value in options.items() if name != option}
+        self.validate(model, options, prefix, UutSpec.model_fields if what == "UUT" else ())
 
     def note(self, path: KeyPath, message: str) -> None:
         """Record one more problem."""

@@ -22,6 +22,7 @@ from netbench.model.frame_size import MAX_MTU, MIN_FRAME_SIZE, NAMED_MIXES, Fram
 from netbench.model.units import (
     Load,
     LoadKind,
+    client_load_hint,
     load_hint,
     memory_hint,
     parse_mebibytes,
@@ -115,6 +116,13 @@ def stored_load(value: object) -> Load:
     return Load.parse(value)
 
 
+def refuse_bare_number(value: object) -> object:
+    """Return a load of a tool's client as written; ValueError, with a suggestion, for a number without a unit."""
+    if hint := client_load_hint(value):
+        raise ValueError(f"a load needs a unit; write for example 100/s, 10Mbit/s or max{hint}")
+    return value
+
+
 def written_load(load: Load) -> object:
     """Return a load as results have it: as in a profile, with the rate of a maximum once that is known."""
     if load.found is None:
@@ -164,6 +172,7 @@ LoadField = Annotated[
         }
     ),
 ]
+ClientLoadField = Annotated[LoadField, BeforeValidator(refuse_bare_number)]
 ProfileLoadField = Annotated[LoadField, AfterValidator(_uncalibrated)]
 Seconds = Annotated[
     float,

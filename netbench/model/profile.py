@@ -8,7 +8,17 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from netbench.errors import KeyedError
-from netbench.model.fields import FrameSizeField, Mebibytes, Name, Percent, ProfileLoadField, Seconds, as_kind, listed
+from netbench.model.fields import (
+    FrameSizeField,
+    Mebibytes,
+    Name,
+    Percent,
+    ProfileLoadField,
+    Seconds,
+    as_kind,
+    listed,
+    refuse_bare_number,
+)
 from netbench.model.frame_size import FrameSize
 from netbench.model.packet import Packet
 from netbench.model.packet_description import with_siblings
@@ -27,7 +37,11 @@ _LONGER_S = 0.1
 _START_OF_TOOL_S = 1.5
 _WARM_UP_PART = 0.25
 # Keys that flows have no use for.
-_OF_FRAMES = ("packet", "vary", "expect", "flows", "stop_when_saturated", "warm_up_trials")
+_IS_FOR_FRAMES = "is for frames, and this profile runs flows with a tool; remove it"
+_OF_FRAMES = {
+    **dict.fromkeys(("packet", "vary", "expect", "stop_when_saturated", "warm_up_trials"), _IS_FOR_FRAMES),
+    "flows": "this key counts UDP port pairs of frames; with a tool, use its option `parallel` or `clients`",
+}
 _NOISE_FLOOR_S = 1.2
 _MOST_WARM_UP_TRIALS = 100
 
@@ -41,6 +55,13 @@ def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
             raise ValueError(f"{value} is defined twice")
         seen.add(value)
     return values
+
+
+def _with_tool_units(value: object, info: ValidationInfo) -> object:
+    """Return a load as written; ValueError for a number without a unit where a tool's client has the load."""
+    if info.data.get("tool"):
+        refuse_bare_number(value)
+    return value
 
 
 def _of_tool(loads: tuple[Load, ...], info: ValidationInfo) -> tuple[Load, ...]:
@@ -163,7 +184,10 @@ class Profile(BaseModel):
     compared; a mapping of `headers` and `vary`, if it changes fields that vary. Default: as the UUT is configured to
     send it."""
     loads: Annotated[
-        tuple[ProfileLoadField, ...], BeforeValidator(listed), AfterValidator(_of_tool), AfterValidator(_distinct)
+        tuple[Annotated[ProfileLoadField, BeforeValidator(_with_tool_units)], ...],
+        BeforeValidator(listed),
+        AfterValidator(_of_tool),
+        AfterValidator(_distinct),
     ] = ()
     """Load of each source: 400Mbit/s (L1), 148809fps, 50% (of line rate), 50% of maximum (of the UUT), max. Of each
     client of a tool: 100/s, 10Mbit/s (payload), 50% (of the maximum that `maxima` finds), max."""
@@ -234,9 +258,9 @@ class Profile(BaseModel):
             raise KeyedError("tool", "a profile has either a tool, which runs flows, or frame_sizes; remove one")
         if not (self.tool or self.frame_sizes):
             raise KeyedError("frame_sizes", "is missing; for example `frame_sizes: [64, 512, 1500]`")
-        for key in _OF_FRAMES if self.tool else ():
+        for key, fault in _OF_FRAMES.items() if self.tool else ():
             if getattr(self, key) != type(self).model_fields[key].get_default(call_default_factory=True):
-                raise KeyedError(key, "is for frames, and this profile runs flows with a tool; remove it")
+                raise KeyedError(key, fault)
         if not self.tool and self.witness != "all":
             raise KeyedError("witness", "is about the connections of a tool, and this profile sends frames; remove it")
         if self.tool and self.maxima and self.maxima.kind == LOADS:

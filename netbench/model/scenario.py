@@ -18,7 +18,16 @@ from pydantic import (
 )
 
 from netbench.errors import KeyedError
-from netbench.model.fields import FRAME_SIZE_SCHEMA, Name, NicName, listed, located_error, stored_load, written_load
+from netbench.model.fields import (
+    FRAME_SIZE_SCHEMA,
+    Name,
+    NicName,
+    listed,
+    located_error,
+    refuse_bare_number,
+    stored_load,
+    written_load,
+)
 from netbench.model.frame_size import MIN_FRAME_SIZE, FrameSize, parse_frame_size
 from netbench.model.suggestions import choices, did_you_mean
 from netbench.model.units import Load, LoadKind, load_hint, percent_hint
@@ -151,10 +160,8 @@ def _stress(value: object) -> Stress:
 
 
 def _serve(tool: object, load: object) -> Serve:
-    if not isinstance(load, str | Mapping):  # results have the rate of a share in a mapping
-        raise KeyedError("load", f"a load needs a unit; write for example 100/s, 10Mbit/s or max{load_hint(load)}")
     try:
-        parsed = stored_load(load)
+        parsed = stored_load(refuse_bare_number(load))
     except ValueError as error:
         raise KeyedError("load", f"{error}") from error
     try:
@@ -282,6 +289,10 @@ def scenarios_of(item: object) -> list[object]:
     """Return the scenarios that one item of a profile defines; ValueError if that is impossible."""
     if isinstance(item, str):
         return [_named(item)]
+    if isinstance(item, dict) and "serve" in item:
+        raise KeyedError(
+            "serve", "a scenario that serves has a name: {name: bulk, activity: {serve: iperf3, load: 100Mbit/s}}"
+        )
     return _steps(item) if isinstance(item, dict) and "network" in item else [item]
 
 

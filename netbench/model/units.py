@@ -256,6 +256,14 @@ def load_hint(value: object) -> str:
     return _bit_rate(number, prefix, unit)
 
 
+def client_load_hint(value: object) -> str:
+    """Return the same for a load of a tool's client that is a number without a unit; empty for any other value."""
+    number, prefix, unit = _number_and_unit(value)
+    if number is None or unit:
+        return ""
+    return _meant(*(f"{_short(number, prefix)}{suffix}" for suffix in ("/s", "bit/s")))
+
+
 def bit_rate_hint(value: object) -> str:
     """Return the same for an invalid rate of a link."""
     number, prefix, unit = _number_and_unit(value)

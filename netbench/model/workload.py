@@ -72,7 +72,7 @@ def workloads_of(value: object) -> tuple[Workload, ...]:
     """Return the workloads of a profile's `tool`: a kind, a mapping, or a list of these.
 
     An option with a list of values makes one workload for each value, or each combination of values. Its name then has
-    the values: `iperf3 message_size=64`. The same applies to `path`, except that its default is not in the name.
+    the values: `iperf3 message_size=64`. A path is in the name unless it is the default, `to-guest`.
     ValueError, with the path of the key, for anything else.
     """
     workloads: list[Workload] = []
@@ -116,17 +116,21 @@ def _expanded(value: object) -> Iterator[Workload]:
             if not isinstance(scalar, Scalar):
                 raise KeyedError(key, "a text, a number, true or false, or a list of these")
             if key == _PATH and scalar not in [*FlowPath]:
-                raise KeyedError(key, f"{scalar!r} is no path of flows; {choices(scalar, [*FlowPath])}")
+                raise KeyedError(key, f"path: {scalar!r} is unknown; {choices(scalar, [*FlowPath])}")
+            if [(type(other), other) for other in listed(option)].count((type(scalar), scalar)) > 1:
+                raise KeyedError(key, f"{key}: {_text(scalar)} is listed twice")
     varied = [key for key, option in options.items() if isinstance(option, list | tuple)]
     for values in product(*(options[key] for key in varied)):
         chosen = dict(zip(varied, values, strict=True))
-        named = {key: scalar for key, scalar in chosen.items() if (key, scalar) != (_PATH, FlowPath.TO_GUEST)}
-        suffix = "".join(f" {key}={_text(scalar)}" for key, scalar in named.items())
+        settings = {**options, **chosen}
+        path = FlowPath(str(settings.get(_PATH, FlowPath.TO_GUEST)))
+        in_name = {*varied, _PATH}
+        if path is FlowPath.TO_GUEST or f" {_PATH}={path} " in f"{name} ":  # results have the complete name
+            in_name.remove(_PATH)
+        suffix = "".join(f" {key}={_text(scalar)}" for key, scalar in settings.items() if key in in_name)
         if not _NAME.fullmatch(name + suffix):
             raise KeyedError("name", f"{name + suffix!r}: {_NAME_RULE}; choose a shorter name, or list fewer options")
-        settings = {**options, **chosen}
-        path = FlowPath(str(settings.pop(_PATH, FlowPath.TO_GUEST)))
-        yield Workload(kind, name + suffix, tuple(settings.items()), path)
+        yield Workload(kind, name + suffix, tuple(item for item in settings.items() if item[0] != _PATH), path)
 
 
 def _text(scalar: Scalar) -> str:

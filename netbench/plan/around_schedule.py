@@ -37,6 +37,10 @@ class _AroundSchedule(Schedule):
         return self._main.tried_loads
 
     @property
+    def response_limit_s(self) -> float | None:
+        return self._main.response_limit_s
+
+    @property
     def announced(self) -> Sequence[str]:
         return self._main.announced
 

@@ -100,6 +100,11 @@ class CalibratedWorkloads(AfterCalibration):
         """Those of both parts."""
         return (*self._calibration.tried_loads, *self._main.tried_loads)
 
+    @property
+    def response_limit_s(self) -> float | None:
+        """That of the calibration: `main` measures loads of the profile."""
+        return self._calibration.response_limit_s
+
     def _with_rates(self, trial: TrialSpec) -> TrialSpec:
         if not (trial.load.is_unknown and trial.serves):
             return trial

@@ -223,6 +223,11 @@ class Schedule(ABC):
         return self.plan.profile.loads
 
     @property
+    def response_limit_s(self) -> float | None:
+        """The limit of response times in a search for the highest rate of a tool, in seconds; None without a limit."""
+        return None
+
+    @property
     def planned(self) -> Sequence[TrialSpec]:
         """The trials that are known beforehand, in order: all of `trials`, or those after ones that depend on results.
 

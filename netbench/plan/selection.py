@@ -24,8 +24,8 @@ def choose(
 
     UsageError for an unknown UUT or scenario, for too many streams, and for a scenario that the topology cannot run.
     """
-    chosen = _chosen("UUT", uuts, [uut.name for uut in topology.uuts])
-    names = _chosen("scenario", scenarios, [scenario.name for scenario in profile.scenarios])
+    chosen = _chosen(f"topology {topology.name}", "UUT", uuts, [uut.name for uut in topology.uuts])
+    names = _chosen(f"profile {profile.name}", "scenario", scenarios, [scenario.name for scenario in profile.scenarios])
     cases = [profile.scenario(name) for name in names]
     for case in cases:
         _refuse_unsupported(topology, profile, case)
@@ -64,7 +64,7 @@ def _refuse_unsupported(topology: Topology, profile: Profile, case: Scenario) ->
     if not known and not (isinstance(case.activity, Off) and not case.neighbours):
         raise UsageError(
             f"{where} needs a second guest, and topology {topology.name} has no `neighbours`; add one, take a topology "
-            "that has (netns-vmm), or choose with --scenario"
+            f"that has (netns-vmm), or {_without_neighbours(profile)}"
         )
     for name in case.neighbours:
         if name not in known:
@@ -82,7 +82,13 @@ def _refuse_unsupported(topology: Topology, profile: Profile, case: Scenario) ->
         )
 
 
-def _chosen(kind: str, patterns: Sequence[str], known: Sequence[str]) -> list[str]:
+def _without_neighbours(profile: Profile) -> str:
+    """Return how to measure a profile without neighbours."""
+    has_any = any(isinstance(case.activity, Off) and not case.neighbours for case in profile.scenarios)
+    return "choose with --scenario" if has_any else "measure without one: `--set scenarios=dedicated`"
+
+
+def _chosen(owner: str, kind: str, patterns: Sequence[str], known: Sequence[str]) -> list[str]:
     """Return the known names that match a name or a pattern with `*`; all without a pattern."""
     chosen: set[str] = set()
     for name in patterns:
@@ -90,6 +96,6 @@ def _chosen(kind: str, patterns: Sequence[str], known: Sequence[str]) -> list[st
         if not matching:
             close = close_to(name, known)
             hint = f"did you mean {close}? " if close else ""
-            raise UsageError(f"there is no {kind} {name!r} here; {hint}there are {', '.join(known)}")
+            raise UsageError(f"--{kind.lower()}: {owner} has no {kind} {name!r}; {hint}it has {', '.join(known)}")
         chosen.update(matching)
     return [name for name in known if name in chosen] if patterns else list(known)

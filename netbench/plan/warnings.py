@@ -68,7 +68,12 @@ def too_short_for(uut: str, *, is_emulated: bool, duration_s: float) -> Campaign
     return CampaignWarning(WarningKind.SHORT_TRIALS, text)
 
 
-def unsupported_packets(unsupported: Mapping[str, Mapping[str, str]]) -> list[CampaignWarning]:
+def skipped_traffic(profile: Profile, unsupported: Mapping[str, Mapping[str, str]]) -> list[CampaignWarning]:
+    """Return the warnings about packets or workloads that UUTs do not support; these are as in CampaignPlan."""
+    return _unserved_workloads(unsupported, len(profile.tool)) if profile.tool else _unsupported_packets(unsupported)
+
+
+def _unsupported_packets(unsupported: Mapping[str, Mapping[str, str]]) -> list[CampaignWarning]:
     """Return a warning for all packets that a UUT cannot forward for one reason; these are as in CampaignPlan."""
     return [
         CampaignWarning(WarningKind.PACKET_REFUSED, f"UUT {uut} is not measured with {_frames(refused)}: {reason}")
@@ -76,18 +81,29 @@ def unsupported_packets(unsupported: Mapping[str, Mapping[str, str]]) -> list[Ca
     ]
 
 
-def unserved_workloads(unsupported: Mapping[str, Mapping[str, str]]) -> list[CampaignWarning]:
-    """Return a warning for all workloads that a UUT cannot serve for one reason; these are as in CampaignPlan."""
-    return [
-        CampaignWarning(WarningKind.WORKLOAD_REFUSED, f"UUT {uut} does not serve {', '.join(refused)}: {reason}")
+def _unserved_workloads(unsupported: Mapping[str, Mapping[str, str]], workloads: int) -> list[CampaignWarning]:
+    """Return a warning for all workloads that a UUT cannot serve for one reason; these are as in CampaignPlan.
+
+    `workloads` is the number of all workloads of the profile.
+    """
+    texts = (
+        f"UUT {uut} is skipped: {reason}"
+        if len(refused) == workloads
+        else f"UUT {uut} does not serve {', '.join(refused)}: {reason}"
         for uut, reason, refused in _by_reason(unsupported)
-    ]
+    )
+    return [CampaignWarning(WarningKind.WORKLOAD_REFUSED, text) for text in texts]
 
 
-def left_out(unsupported: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return a line for the terminal for each of the same warnings: `route × vlan, qinq: Dot1Q: …`."""
+def left_out(unsupported: Mapping[str, Mapping[str, str]], workloads: int = 0) -> list[str]:
+    """Return a line for the terminal for each of the same warnings: `route × vlan, qinq: Dot1Q: …`.
+
+    With all `workloads` of the profile, the line has the UUT alone: `bridge: …`.
+    """
     return [
-        f"{uut} × {', '.join(name or 'plain' for name in refused)}: {reason}"
+        f"{uut}: {reason}"
+        if len(refused) == workloads
+        else f"{uut} × {', '.join(name or 'plain' for name in refused)}: {reason}"
         for uut, reason, refused in _by_reason(unsupported)
     ]
 

@@ -244,8 +244,8 @@ class Search(SearchSchedule):
             highest_fps = highest.fps(size, link_bps)
             if lowest_fps is not None and highest_fps is not None and lowest_fps * 2 > highest_fps:
                 raise UsageError(
-                    f"profile {profile.name}: schedule.lowest: {lowest} must be half of schedule.highest, {highest}, "
-                    "at most"
+                    f"profile {profile.name}: schedule.lowest: {lowest} is more than half of schedule.highest "
+                    f"({highest})"
                 )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from netbench.errors import KeyedError
-from netbench.model.fields import LoadField, Percent, Seconds
+from netbench.model.fields import ClientLoadField, Percent, Seconds
 from netbench.model.units import Load, LoadKind
 from netbench.search.methods import Goal, Measured
 from netbench.search.search_options import Width
@@ -36,9 +36,9 @@ class ServiceOptions(BaseModel):
     """Part of the operations that may fail."""
     width: Width = 0.05
     """Allowed distance of the final bounds, as a part of the upper one."""
-    highest: LoadField = Load(LoadKind.MAX)
+    highest: ClientLoadField = Load(LoadKind.MAX)
     """Highest rate of each client: 5000/s, or 1Gbit/s of payload; `max`: the rate of a closed-loop trial."""
-    lowest: LoadField | None = None
+    lowest: ClientLoadField | None = None
     """Lowest rate, at most half of the highest. Default: a thousandth of it, or more: with a response beyond the
     percentile in each trial."""
     verified: Annotated[int, Field(strict=True, ge=1, le=100)] = 2
@@ -56,7 +56,7 @@ class ServiceOptions(BaseModel):
             if self.highest.kind is not self.lowest.kind:
                 raise KeyedError("lowest", f"{self.lowest} has another unit than highest, {self.highest}")
             if 2 * self.lowest.value > self.highest.value:
-                raise KeyedError("lowest", f"{self.lowest} must be half of highest, {self.highest}, at most")
+                raise KeyedError("lowest", f"{self.lowest} is more than half of highest ({self.highest})")
         return self
 
     @property

@@ -44,6 +44,11 @@ class ServiceLevelSearch(SearchSchedule):
         bounds = (self._options.highest, self._options.lowest, Load(self._options.unit, _EXAMPLE))
         return tuple(load for load in bounds if load is not None)
 
+    @property
+    def response_limit_s(self) -> float | None:
+        """The limit of the percentile of response times, in seconds."""
+        return self._options.below
+
     def _search_of(
         self, cell: SearchCell, result_of: Callable[[str], TrialResult | None], progress: Progress
     ) -> "ServiceSearch":

@@ -93,7 +93,7 @@ def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activit
         reason = ""
         if placed.path not in placed.tool.paths:
             possible = ", ".join(path.value for path in FlowPath if path in placed.tool.paths)
-            reason = f"{placed.path.value} is no path of this tool; write `path: {possible}`"
+            reason = f"path: {serve.workload.tool} does not support {placed.path.value}; supported: {possible}"
         elif placed.needs_second_guest and guest != VICTIM:
             reason = "only the measured guest can have flows with a second guest; choose another tool or path"
         if reason:
@@ -109,16 +109,61 @@ def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activit
             )
 
 
-def refuse_searched(profile: Profile, loads: Iterable[Load]) -> None:
-    """UsageError for a load of a search that a tool of the profile cannot run at."""
+def refuse_searched(profile: Profile, loads: Iterable[Load], limit_s: float | None = None) -> None:
+    """UsageError for a load, or a limit of response times in seconds, of a search that a tool of the profile lacks."""
+    key = "maxima" if profile.loads else "schedule"
+    for workload in profile.tool if limit_s is not None else ():
+        tool, where = make_tool(workload), f"profile {profile.name}: {key}.below"
+        if not tool.reports_times:
+            raise UsageError(
+                f"{where}: {workload.tool} measures no response times, so no rate can meet it; remove it "
+                f"(`--set {key}.below=`)"
+            )
+        if tool.timeout_s is not None and limit_s > tool.timeout_s:
+            raise UsageError(
+                f"{where}: {limit_s:g} s is above the timeout of {workload}, {tool.timeout_s:g} s, after which an "
+                "operation has failed; lower it, or raise the tool's `timeout`"
+            )
     for workload, load in product(profile.tool, loads):
-        if load.kind is not LoadKind.OF_MAXIMUM:
+        if load.kind is LoadKind.OF_MAXIMUM:
+            continue
+        tool = make_tool(workload)
+        if load.kind in tool.loads or load in profile.loads:
             _refuse(profile, f"tool {workload} in a search", Serve(workload, load))
+            continue
+        bounds = _BOUNDS[LoadKind.L1_BIT_RATE in tool.loads]
+        shares = [share for share in profile.loads if share.kind is LoadKind.OF_MAXIMUM]
+        if shares and profile.maxima is None:
+            raise UsageError(
+                f"profile {profile.name}: loads: {shares[0].value:g}%: the maximum of {workload.tool} is a {bounds.unit}: "
+                f"add `maxima: {{kind: slo, highest: {bounds.example}}}`"
+            )
+        raise UsageError(
+            f"profile {profile.name}: {key}.highest: {workload.tool} needs bounds in {bounds.text}, such as "
+            f"{bounds.example}"
+        )
+
+
+class _Bounds(NamedTuple):
+    """The unit of a search's bounds, in words."""
+
+    unit: str
+    text: str
+    example: str
+
+
+# By whether a tool runs at bit rates.
+_BOUNDS = {True: _Bounds("bit rate", "bit/s", "1Gbit/s"), False: _Bounds("rate", "operations/s", "5000/s")}
 
 
 def _refuse(profile: Profile, where: str, serve: Serve) -> None:
-    demand = Demand(serve.load, profile.duration, profile.warm_up_s)
-    if reason := make_tool(serve.workload).unsupported_reason(demand):
+    tool, demand = make_tool(serve.workload), Demand(serve.load, profile.duration, profile.warm_up_s)
+    if serve.load.kind not in tool.loads:
+        raise UsageError(
+            f"profile {profile.name}: {'loads' if where.startswith('tool') else where}: {serve.workload.tool} does not "
+            f"support {serve.load}; supported: {tool.loads_text()}"
+        )
+    if reason := tool.unsupported_reason(demand):
         raise UsageError(f"profile {profile.name}: {where}: {reason}")
 
 
@@ -168,18 +213,31 @@ class PlannedGuest(NamedTuple):
     plan: UutPlan
 
 
-def refuse_servers(
-    neighbours: Mapping[str, PlannedGuest], activities: Mapping[str, Iterable[Activity]], uut: str
-) -> None:
-    """UsageError for a neighbour beside a UUT that serves in a scenario and cannot."""
-    for name, neighbour in neighbours.items():
+def impossible_neighbour(guests: Mapping[str, PlannedGuest], activities: Mapping[str, Iterable[Activity]]) -> str:
+    """Return why a neighbour beside a UUT cannot serve or forward as a scenario requires; empty if all can.
+
+    `guests` are the UUT, as VICTIM, and its neighbours. A share of the UUT's maximum requires that the UUT forwards.
+    """
+    made = guests[VICTIM].uut
+    for name, neighbour in ((name, guest) for name, guest in guests.items() if name != VICTIM):
         for activity in activities.get(name, ()):
             if isinstance(activity, Serve) and (reason := _unserved_reason(activity.workload, (), neighbour, None)):
-                raise UsageError(f"UUT {uut}: neighbour {name} cannot serve: {reason}")
+                return f"neighbour {name} cannot serve: {reason}"
+            if isinstance(activity, Network) and (reason := neighbour.uut.unforwarding_reason):
+                return f"neighbour {name} {activity}: {reason}"
+            if isinstance(activity, Network) and activity.share is not None and (reason := made.unforwarding_reason):
+                return (
+                    f"neighbour {name} {activity}: the UUT has no such maximum: {reason}; write a rate, such as "
+                    "20000fps"
+                )
+    return ""
 
 
 def unserved_workloads(
-    profile: Profile, guests: Mapping[str, Mapping[str, PlannedGuest]], needs: FlowNeeds
+    profile: Profile,
+    guests: Mapping[str, Mapping[str, PlannedGuest]],
+    needs: FlowNeeds,
+    activities: Mapping[str, Iterable[Activity]],
 ) -> dict[str, dict[str, str]]:
     """Return why UUTs cannot serve the workloads of a profile, by UUT and workload.
 
@@ -187,11 +245,16 @@ def unserved_workloads(
     """
     reasons: dict[str, dict[str, str]] = {}
     for uut, beside in guests.items():
+        of_neighbours = impossible_neighbour(beside, activities)
         for workload in profile.tool:
-            if reason := _unserved_reason(workload, profile.loads, beside[VICTIM], beside.get(needs.second_guest)):
+            second = beside.get(needs.second_guest)
+            if reason := _unserved_reason(workload, profile.loads, beside[VICTIM], second) or of_neighbours:
                 reasons.setdefault(uut, {})[workload.name] = reason
     if guests and all(len(reasons.get(uut, {})) == len(profile.tool) for uut in guests):
-        each = "; ".join(f"UUT {uut}: {' and '.join(dict.fromkeys(reasons[uut].values()))}" for uut in guests)
+        by_reason: dict[str, list[str]] = {}
+        for uut in guests:
+            by_reason.setdefault(" and ".join(dict.fromkeys(reasons[uut].values())), []).append(uut)
+        each = "; ".join(f"UUT {', '.join(uuts)}: {reason}" for reason, uuts in by_reason.items())
         raise UsageError(f"profile {profile.name}: tool: no UUT can serve: {each}")
     return reasons
 
@@ -205,7 +268,10 @@ def _unserved_reason(
         return reason
     connects = any(placed.tool.wire_view(load).wire_kind == "handshake" for load in loads)
     if connects and placed.path is FlowPath.TO_GUEST and guest.uut.ends_connections:
-        return "its host accepts the connections of clients: the time to connect would be that of the host"
+        return (
+            "its host accepts the connections of clients: the time to connect would be that of the host; use "
+            "`attachment: bridge` or `nat`"
+        )
     if placed.needs_second_guest:
         assert second is not None, "a topology without a second guest is refused before"
         reason = guest.uut.path_reason(FlowPath.BETWEEN_GUESTS)
@@ -219,16 +285,3 @@ def _unserved_reason(
             "it needs; use the tool iperf3, or a container with `root: host`"
         )
     return ""
-
-
-def refuse_frames(
-    neighbours: Mapping[str, UnitUnderTest], activities: Mapping[str, Iterable[Activity]], uut: str, made: UnitUnderTest
-) -> None:
-    """UsageError for a neighbour that would forward frames and cannot, or a share of what the UUT cannot forward."""
-    for name, neighbour in neighbours.items():
-        for activity in (act for act in activities.get(name, ()) if isinstance(act, Network)):
-            where = f"UUT {uut}: neighbour {name} {activity}"
-            if reason := neighbour.unforwarding_reason:
-                raise UsageError(f"{where}: {reason}")
-            if activity.share is not None and (reason := made.unforwarding_reason):
-                raise UsageError(f"{where}: the UUT has no such maximum: {reason}; write a rate, such as 20000fps")

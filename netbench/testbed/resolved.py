@@ -25,8 +25,7 @@ from netbench.testbed.flow_checks import (
     PlacedTool,
     PlannedGuest,
     flow_needs,
-    refuse_frames,
-    refuse_servers,
+    impossible_neighbour,
     refuse_workloads,
     unserved_workloads,
     workloads_in,
@@ -196,10 +195,9 @@ def resolve(
         uut: {name: PlannedGuest(guest.make(), guest.plan) for name, guest in beside.items()}
         for uut, beside in guests.items()
     }
-    for uut, servers in planned.items():
-        neighbours = {name: guest for name, guest in servers.items() if name != VICTIM}
-        refuse_servers(neighbours, activities, uut)
-        refuse_frames({name: guest.uut for name, guest in neighbours.items()}, activities, uut, servers[VICTIM].uut)
+    for uut, planned_guests in planned.items() if not profile.tool else ():
+        if reason := impossible_neighbour(planned_guests, activities):
+            raise UsageError(f"UUT {uut}: {reason}")
     refuse_half(profile)
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
@@ -208,7 +206,7 @@ def resolve(
         sizes.setdefault(stream.name, []).append(size)
     refuse_packets(profile, tuple(stream_paths(topology)), sizes)
     if profile.tool:
-        unserved = unserved_workloads(profile, planned, needs)
+        unserved = unserved_workloads(profile, planned, needs, activities)
         return Resolved(topology, profile, guests, activities, unsupported=unserved, flow_needs=needs)
     unsupported = unsupported_packets(profile, guests)
     for uut, beside in guests.items():

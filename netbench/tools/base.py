@@ -139,6 +139,7 @@ class Tool(ABC):
     client_programs: ClassVar[tuple[str, ...]] = ("python3",)
     may_need: ClassVar[tuple[Requirement, ...]] = ()  # these programs: how to install them
     paths: ClassVar[frozenset[FlowPath]] = frozenset(FlowPath)  # of its flows
+    reports_times: ClassVar[bool] = True  # response or round-trip times, on which a search can set a limit
     needs_second_tier: ClassVar[bool] = False  # whether its server needs a process in another guest
     # Whether a connection that ends at once does no harm to the server. Otherwise the open ports of its host are read.
     can_be_probed: bool = True
@@ -152,10 +153,19 @@ class Tool(ABC):
 
     def unsupported_reason(self, demand: Demand) -> str:
         """Return why this tool cannot run at a load, or for so long, with these options; empty if it can."""
-        if demand.load.kind in self.loads:
-            return ""
-        kinds = ", ".join(sorted(_EXAMPLES.get(kind, kind.value) for kind in self.loads))
-        return f"{demand.load} is no load of this tool; write {kinds}"
+        return (
+            "" if demand.load.kind in self.loads else f"{demand.load} is not supported; supported: {self.loads_text()}"
+        )
+
+    @property
+    def timeout_s(self) -> float | None:
+        """The time after which an operation has failed, in seconds; None if there is no limit."""
+        return None
+
+    @classmethod
+    def loads_text(cls) -> str:
+        """Return an example of each kind of load that it supports: `10Mbit/s, max`."""
+        return ", ".join(sorted(_EXAMPLES.get(kind, kind.value) for kind in cls.loads))
 
     @abstractmethod
     def server_command(self, ends: FlowEnds) -> Sequence[str]:

@@ -39,6 +39,10 @@ class Connect(Tool):
     def unsupported_reason(self, demand: Demand) -> str:
         return unstartable_reason(demand.load) or super().unsupported_reason(demand)
 
+    @property
+    def timeout_s(self) -> float:
+        return self.options.timeout
+
     def wire_view(self, load: Load) -> WireView:
         return WireView(compared="connect", wire_kind="handshake", many_connections=True)
 

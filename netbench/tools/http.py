@@ -40,6 +40,10 @@ class Http(Tool):
     def unsupported_reason(self, demand: Demand) -> str:
         return unstartable_reason(demand.load) or super().unsupported_reason(demand)
 
+    @property
+    def timeout_s(self) -> float:
+        return self.options.timeout
+
     def wire_view(self, load: Load) -> WireView:
         # The service time on a new connection contains its handshake, which is no part of an exchange.
         return WireView(exchanges=True, compared="service" if self.options.keep_alive else "", many_connections=True)

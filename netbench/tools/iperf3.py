@@ -42,6 +42,7 @@ class Iperf3(Tool):
 
     Options: ClassVar[type[BaseModel]] = Iperf3Options
     loads = frozenset({LoadKind.MAX, LoadKind.L1_BIT_RATE})
+    reports_times = False
     server_programs = ("iperf3",)
     client_programs = ("iperf3",)
     may_need = (Command("iperf3", "iperf3", "the tool iperf3", optional=True, version="--version"),)

@@ -64,7 +64,7 @@ class PrivateGuest(Guest):
                 )
 
     def unsupported_reason(self, packet: Packet, paths: Sequence[StreamPath]) -> str:
-        return self.unforwarding_reason
+        return f"{self.unforwarding_reason}; use a profile with a tool, such as bandwidth"
 
     @property
     def unforwarding_reason(self) -> str:

@@ -151,7 +151,7 @@ class Raw(UnitUnderTest):
             case FlowPath.THROUGH:
                 return through_reason(self.options.forward, self.options)
             case FlowPath.BETWEEN_GUESTS:
-                return "it is no guest, so there is no link to a second guest"
+                return "it is no guest, so there is no link to a second guest; choose a container or a guest"
         return self.unserved_reason
 
     def sent_packet(self, packet: Packet, path: StreamPath) -> Packet:

@@ -136,5 +136,5 @@ class PrivateNetwork:
 def refuse_attachment(value: object, others: Mapping[str, str]) -> object:
     """Return a value of the option `attachment`; ValueError, with the reason, for one that `others` has."""
     if isinstance(value, str) and value in others:
-        raise ValueError(f"{value}: {others[value]}")
+        raise ValueError(others[value])
     return value

@@ -127,7 +127,7 @@ REFUSED: dict[str, tuple[dict[str, str], Sequence[object], str]] = {
     "a path that a tool does not have": (
         {"kind": "two-tier", "path": "through"},
         IDLE,
-        "through is no path of this tool; write `path: to-guest`",
+        "path: two-tier does not support through; supported: to-guest",
     ),
     "an unknown path": ({"kind": "http", "path": "trough"}, IDLE, "did you mean through?"),
     "a neighbour with a second guest": (

@@ -121,7 +121,12 @@ def test_hosts_over_ssh(results):
 
 REFUSED = {
     "a UUT without an address": (("--uut", "bridge"), {"kind": "http"}, "100/s", "no UUT can serve"),
-    "a load of frames": (("--uut", "route"), {"kind": "http"}, "100fps", "is no load of this tool"),
+    "a load of frames": (
+        ("--uut", "route"),
+        {"kind": "http"},
+        "100fps",
+        "loads: http does not support 100fps; supported: 100/s, max",
+    ),
     "an unknown tool": (("--uut", "route"), {"kind": "htp"}, "100/s", "'htp' is no kind of tool"),
     "an unknown option": (("--uut", "route"), {"kind": "http", "body": 1}, "100/s", "tool.body: unknown key"),
     "a part of few connections": (

@@ -22,8 +22,11 @@ SERVED = {"frame_sizes": [], "tool": "http", "loads": ["100/s"]}
 
 REFUSED_OPTIONS: dict[str, tuple[dict[str, object], str]] = {
     "a container's macvtap": ({"kind": "container", "attachment": "macvtap"}, "a container has macvlan"),
-    "a container's user networking": ({"kind": "container", "attachment": "user"}, "user networking is for guests of"),
-    "a container's passt": ({"kind": "container", "attachment": "passt"}, "user networking is for guests of kind qemu"),
+    "a container's user networking": (
+        {"kind": "container", "attachment": "user"},
+        "user networking needs a guest of kind qemu",
+    ),
+    "a container's passt": ({"kind": "container", "attachment": "passt"}, "for a container use bridge or nat"),
     "a macvlan that bridges": (
         {"kind": "container", "attachment": "macvlan"},
         "a macvlan receives only frames to its own MAC address; use forward: route",
@@ -37,7 +40,15 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, object], str]] = {
         "a guest with `attachment: nat` forwards no frames",
     ),
     "user networking that forwards": ({"kind": "qemu", "attachment": "user", "forward": "route"}, "forwards no frames"),
-    "QEMU's macvlan": ({"kind": "qemu", "attachment": "macvlan"}, "it is for containers"),
+    "a container's macvtap": (
+        {"kind": "container", "attachment": "macvtap"},
+        "macvtap needs a guest with its own kernel; for a container use macvlan",
+    ),
+    "libvirt's tap": ({"kind": "libvirt", "attachment": "tap"}, "write bridge"),
+    "QEMU's macvlan": (
+        {"kind": "qemu", "attachment": "macvlan"},
+        "macvlan needs a container; for a guest under QEMU use macvtap",
+    ),
     "QEMU's former name of a bridge": ({"kind": "qemu", "attachment": "tap"}, "write bridge"),
     "queues of passt": (
         {"kind": "qemu", "attachment": "passt", "queues": 2, "cpus": 2},
@@ -62,7 +73,7 @@ REFUSED_CAMPAIGNS: dict[str, tuple[Topology, Mapping[str, object], str]] = {
     "a neighbour that forwards": (
         shared_topology(uuts=[NAT]),
         {**SERVED, "scenarios": [{"name": "n", "activity": {"network": "20000fps"}}]},
-        "UUT nat: neighbour second forwards 64-byte frames at 20000fps: with `attachment: nat` no frames pass",
+        "no UUT can serve: UUT nat: neighbour second forwards 64-byte frames at 20000fps: with `attachment: nat` no frames pass",
     ),
     "the neighbour's share of a maximum that does not exist": (
         shared_topology([{"name": "second", "streams": ["s2"], "kind": "raw", "forward": "route"}], uuts=[USER]),
@@ -73,7 +84,8 @@ REFUSED_CAMPAIGNS: dict[str, tuple[Topology, Mapping[str, object], str]] = {
     "the time to connect to a host": (
         topology(uuts=[USER, PASST]),
         {**SERVED, "tool": "connect"},
-        "the time to connect would be that of the host",
+        "no UUT can serve: UUT user, passt: its host accepts the connections of clients: the time to connect would be "
+        "that of the host; use `attachment: bridge` or `nat`",
     ),
 }
 
@@ -92,6 +104,14 @@ def test_others_are_measured_without_it():
     assert list(resolve(both, profile()).unsupported) == ["user"]
     served = resolve(both, profile(**{**SERVED, "tool": ["connect", "http"]})).unsupported
     assert {uut: list(reasons) for uut, reasons in served.items()} == {"user": ["connect"]}
+
+
+def test_a_uut_whose_neighbour_cannot_forward_is_skipped():
+    scenarios = [{"name": "n", "activity": {"network": "50%"}}]
+    both = shared_topology(uuts=[ROUTER, NAT])
+    reasons = resolve(both, profile(**{**SERVED, "scenarios": scenarios})).unsupported
+    assert list(reasons) == ["nat"]
+    assert "no frames pass" in reasons["nat"]["http"]
 
 
 def plan_of(uut):

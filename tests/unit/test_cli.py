@@ -170,18 +170,38 @@ WRONG = [
     ),
     (("run", "quick", "netns"), "quick: is a profile, but a topology is needed here"),
     (("run", "netns", "netns-3"), "netns-3: is a topology, but a profile is needed here"),
-    (("run", "netns", "quick", "--uut", "x"), "there is no UUT 'x' here; there are bridge, route, drops-7-of-100"),
+    (
+        ("run", "netns", "quick", "--uut", "x"),
+        "--uut: topology netns has no UUT 'x'; it has bridge, route, drops-7-of-100",
+    ),
     (
         ("run", "netns", "quick", "--uut", "rout"),
-        "there is no UUT 'rout' here; did you mean route? there are bridge, route",
+        "--uut: topology netns has no UUT 'rout'; did you mean route? it has bridge, route",
     ),
-    (("run", "netns", "quick", "--uut", "vm-*"), "there is no UUT 'vm-*' here; there are bridge"),
-    (("run", "netns", "quick", "--scenario", "x"), "there is no scenario 'x' here; there are dedicated"),
+    (("run", "netns", "quick", "--uut", "vm-*"), "topology netns has no UUT 'vm-*'; it has bridge"),
+    (("run", "netns", "response-time"), "that has (netns-vmm), or measure without one: `--set scenarios=dedicated`"),
+    (
+        ("run", "padala2007", "padala2007", "--scenario", "dedicated"),
+        "--scenario: profile padala2007 has no scenario 'dedicated'; it has shared-idle",
+    ),
+    (
+        ("search", "netns", "slo"),
+        "profile slo searches rates of a tool, and `netbench search` searches frame rates: use `netbench run netns slo`",
+    ),
+    (
+        ("run", "netns", "bandwidth", "--set", "loads=100fps"),
+        "loads: iperf3 does not support 100fps; supported: 10Mbit/s, max",
+    ),
+    (
+        ("run", "netns-attachments", "quick", "--uut", "container-nat"),
+        "NAT forwards connections only; use a profile with a tool, such as bandwidth",
+    ),
+    (("run", "netns", "quick", "--scenario", "x"), "--scenario: profile quick has no scenario 'x'; it has dedicated"),
     (
         ("run", "netns", "quick", "--scenario", "dedicate"),
-        "there is no scenario 'dedicate' here; did you mean dedicated?",
+        "profile quick has no scenario 'dedicate'; did you mean dedicated?",
     ),
-    (("run", "netns", "quick", "--scenario", "ded"), "there is no scenario 'ded' here"),
+    (("run", "netns", "quick", "--scenario", "ded"), "profile quick has no scenario 'ded'"),
     (
         ("run", "netns", "quick", "--set", "frame_sizes=63"),
         "--set frame_sizes=63: frame_sizes[0]: 63 is not allowed: a frame has at least 64 bytes, FCS included",

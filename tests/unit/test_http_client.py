@@ -162,7 +162,7 @@ def test_sockperf_needs_some_seconds():
     [
         (Http(HttpOptions()), "100/s", ""),
         (Http(HttpOptions()), "max", ""),
-        (Http(HttpOptions()), "1Mbit/s", "no load of this tool"),
+        (Http(HttpOptions()), "1Mbit/s", "1Mbit/s is not supported; supported: 100/s, max"),
         (Http(HttpOptions()), "200k/s", "at most 100000/s"),
         (Connect(ConnectOptions()), "200k/s", "at most 100000/s"),
         (Sockperf(SockperfOptions()), "0.5/s", "whole messages"),

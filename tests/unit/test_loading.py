@@ -101,7 +101,7 @@ def test_settings_override():
         ("frame_size=64", "did you mean 'frame_sizes'?"),
         ("settle.befor=1", "did you mean 'before'?"),
         ("generator.threads=2", "generator.threads: unknown key; allowed here: steady"),
-        ("schedule.steps=2", "schedule.steps: unknown key; allowed here: none"),
+        ("schedule.steps=2", "schedule: the kind plan has no options; write `--set schedule=plan`"),
         ("name=../../etc", "name: '../../etc' is not allowed"),
         ("frame_sizes.0.1=4", "has no place for it"),
         ("nonsense", "write it as key=value"),

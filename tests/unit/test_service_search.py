@@ -278,8 +278,36 @@ def test_bit_rates():
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, str] | None, str]] = {
     "frames": ({"tool": (), "frame_sizes": [64]}, {"below": "1s"}, "slo is not for frames"),
     "another schedule": ({}, {"kind": "search"}, "search is not for flows"),
-    "a unit that the tool has not": ({}, {"highest": "1Gbit/s"}, "1Gbit/s is no load of this tool; write 100/s, max"),
-    "a tool with another unit": ({"tool": "iperf3"}, {"below": "1s"}, "is no load of this tool; write 10Mbit/s, max"),
+    "a unit that the tool has not": (
+        {},
+        {"highest": "1Gbit/s"},
+        "schedule.highest: http needs bounds in operations/s, such as 5000/s",
+    ),
+    "a tool with another unit": (
+        {"tool": "iperf3"},
+        {},
+        "schedule.highest: iperf3 needs bounds in bit/s, such as 1Gbit/s",
+    ),
+    "a limit of times that the tool does not measure": (
+        {"tool": "iperf3"},
+        {"below": "10ms", "highest": "1Gbit/s"},
+        "schedule.below: iperf3 measures no response times, so no rate can meet it; remove it (`--set schedule.below=`)",
+    ),
+    "a limit of the maxima of that tool": (
+        {"tool": "iperf3", "loads": ["50%"], "maxima": {"kind": "slo", "below": "10ms", "highest": "1Gbit/s"}},
+        None,
+        "maxima.below: iperf3 measures no response times",
+    ),
+    "a limit above the timeout": (
+        {},
+        {"below": "20s"},
+        "schedule.below: 20 s is above the timeout of http, 10 s, after which an operation has failed",
+    ),
+    "a share of a maximum without its unit": (
+        {"tool": "iperf3", "loads": ["50%"]},
+        None,
+        "loads: 50%: the maximum of iperf3 is a bit rate: add `maxima: {kind: slo, highest: 1Gbit/s}`",
+    ),
 }
 
 
@@ -297,7 +325,7 @@ def test_what_cannot_be_searched_is_refused(name):
         ({"highest": "1000fps"}, "a rate of a tool such as 5000/s"),
         ({"lowest": "max"}, "a rate of a tool such as 10/s"),
         ({"highest": "100/s", "lowest": "1Mbit/s"}, "another unit"),
-        ({"highest": "100/s", "lowest": "60/s"}, "half of highest"),
+        ({"highest": "100/s", "lowest": "60/s"}, "60/s is more than half of highest"),
         ({"percentile": 100}, "less than 100"),
         ({"verified": 0}, "greater than or equal to 1"),
         ({"below": 0}, "greater than 0"),

@@ -137,6 +137,14 @@ def test_other_values_with_units_that_may_have_been_meant(hint, read, written, v
         ("setle.before=1s", "setle: unknown key; did you mean 'settle'?"),
         ("topology.neighbours.second.streams=s1", "neighbours: must be a list"),
         ("uuts.bridge.forward=tc", "uuts is no key of profiles; did you mean --set topology.uuts.bridge.forward=tc?"),
+        (
+            "topology.uuts.route={name: r, kind: raw, attachment: nat}",
+            "attachment: raw has no such option; kinds with it: container, libvirt, qemu",
+        ),
+        (
+            "scenarios=[{serve: iperf3}]",
+            "a scenario that serves has a name: {name: bulk, activity: {serve: iperf3, load: 100Mbit/s}}",
+        ),
         ("topolgy.uuts.0.forward=tc", "topolgy is no key of profiles; did you mean --set topology.uuts.0.forward=tc?"),
     ],
 )
@@ -196,3 +204,32 @@ def told_of(model, data) -> str:
     except UsageError as error:
         return str(error)
     return ""
+
+
+@pytest.mark.parametrize(
+    ("profile", "setting", "messages"),
+    [
+        (
+            "bandwidth",
+            "loads=100",
+            ["loads[0]: 100 is not allowed: a load needs a unit", "did you mean 100/s or 100bit/s?"],
+        ),
+        ("slo", "schedule.highest=5000", ["schedule.highest: 5000 is not", "did you mean 5k/s or 5kbit/s?"]),
+        ("slo", "schedule.kind=plan", ["the kind plan has no options; write `--set schedule=plan`"]),
+        (
+            "bandwidth",
+            "tool.tcp.direction=both",
+            ["tool[0].direction: 'both' is not allowed: must be upload or download"],
+        ),
+        ("bandwidth", "tool.udp.direction=both", ["tool[1].direction: 'both' is not allowed"]),
+        ("bandwidth", "flows=7", ["flows: this key counts UDP port pairs of frames"]),
+    ],
+)
+def test_values_of_profiles_with_a_tool_that_may_have_been_meant(profile, setting, messages):
+    """Each fault is reported once, on one line."""
+    with pytest.raises(UsageError) as caught:
+        load_profile(find(PROFILES, profile), profile_kinds(), [setting])
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"--set {setting}: ")
+    for message in messages:
+        assert message in line

@@ -28,7 +28,9 @@ def names(value):
             [f"web keep_alive={alive} body_size={size}" for alive in ("true", "false") for size in (1, 2)],
         ),
         (["http", {"kind": "http", "name": "large", "body_size": 1 << 20}], ["http", "large"]),
-        ({"kind": "http", "path": "through"}, ["http"]),
+        ({"kind": "http", "path": "through"}, ["http path=through"]),
+        ({"kind": "http", "name": "web", "path": ["loopback"], "body_size": [1]}, ["web path=loopback body_size=1"]),
+        ({"kind": "http", "path": "to-guest"}, ["http"]),
         (
             {"kind": "http", "path": ["to-guest", "loopback"], "body_size": [1, 2]},
             [
@@ -46,7 +48,7 @@ def test_each_combination_of_values_is_a_workload(value, expected):
 
 def test_a_workload_is_read_back_as_it_was_written():
     options = {"keep_alive": [True, False], "body_size": [1, 1 << 20], "path": ["to-guest", "between-guests"]}
-    for workload in workloads_of({"kind": "http", **options}):
+    for workload in (*workloads_of({"kind": "http", **options}), *workloads_of({"kind": "http", "path": "through"})):
         assert workload_of(workload.written) == workload
         serve = Serve(workload, Load.parse("100/s"))
         assert written(serve) == {"serve": workload.written, "load": "100/s"}
@@ -65,10 +67,12 @@ def test_a_workload_is_read_back_as_it_was_written():
         ({"kind": "iperf3", "congestion": ["a/b"]}, "letters, digits"),
         ({"kind": "iperf3", "name": "n" * 85, "message_size": [123456]}, "choose a shorter name"),
         ({"kind": "iperf3", "message_size": []}, "at least one"),
-        ({"kind": "iperf3", "path": "trough"}, "no path of flows; did you mean through?"),
+        ({"kind": "iperf3", "path": "trough"}, "path: 'trough' is unknown; did you mean through?"),
         ({"kind": "iperf3", "path": []}, "at least one"),
-        ({"kind": "iperf3", "path": True}, "no path of flows"),
-        (["http", {"kind": "http", "path": "through"}], "two tools are called 'http'"),
+        ({"kind": "iperf3", "path": True}, "path: True is unknown"),
+        ({"kind": "http", "path": ["to-guest", "to-guest"]}, "path: to-guest is listed twice"),
+        ({"kind": "http", "keep_alive": [True, True]}, "keep_alive: true is listed twice"),
+        (["http", {"kind": "http", "path": "to-guest"}], "two tools are called 'http'"),
         ({"kind": "iperf3", "message_size": [[1]]}, "a text, a number"),
         ({"kind": "iperf3", "message_size": {"a": 1}}, "a text, a number"),
         ({"kind": "iperf3", "message_size": None}, "a text, a number"),
@@ -88,6 +92,7 @@ def test_what_is_no_tool_is_refused(value, words):
         ({"stop_when_saturated": 1}, "is for frames"),
         ({"warm_up_trials": 2}, "is for frames"),
         ({"packet": "vlan"}, "is for frames"),
+        ({"flows": 2}, "counts UDP port pairs of frames; with a tool, use its option `parallel` or `clients`"),
         ({"maxima": {"kind": "loads"}}, "no maximum of frames"),
     ],
 )

@@ -73,8 +73,8 @@ _BEFORE_ITS_OWN = ["/bin/sh", "-c", f'echo {_READY}; exec "$@"', "sh"]  # if the
 _START = f'export {MARK}="${{{MARK}-}}" && '
 _START += 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
 _ATTACHED_OTHERWISE = {
-    "macvtap": "it is for guests with a separate kernel; a container has macvlan",
-    **dict.fromkeys(("user", "passt"), "user networking is for guests of kind qemu; a container has bridge or nat"),
+    "macvtap": "macvtap needs a guest with its own kernel; for a container use macvlan",
+    **dict.fromkeys(("user", "passt"), "user networking needs a guest of kind qemu; for a container use bridge or nat"),
 }
 _FIRST = 1  # the process id of its first process inside the container
 _END_S = 5.0

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from netbench.errors import KeyedError, MissingError
 from netbench.hosts.base import Host
@@ -16,6 +16,7 @@ from netbench.hosts.guest_agent.host import AgentHost
 from netbench.hosts.host_wrappers import outside
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.requirements import Command, Facility
+from netbench.vmm.attachment import refuse_attachment
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
 from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.libvirt.api import BINDINGS, AddLibvirtDomain
@@ -23,11 +24,18 @@ from netbench.vmm.libvirt.domain import LibvirtGuest, PrivateDaemon, domain_name
 from netbench.vmm.libvirt.domain_copy import CopySettings, ExistingDomain, LibvirtAgent
 from netbench.vmm.qemu.acceleration import choose
 from netbench.vmm.qemu.command import RunFiles, VirtualMachine, qemu_program
-from netbench.vmm.qemu.options import QemuOptions
+from netbench.vmm.qemu.options import ATTACHED_OTHERWISE, QemuOptions
 from netbench.vmm.qemu.qemu import Qemu, qemu_version
 from netbench.vmm.qemu.qmp import GuestAgentHost
 
 # Properties that the domain defines itself, or does not use.
+_ATTACHED_OTHERWISE = {
+    **ATTACHED_OTHERWISE,
+    **{
+        value: f"libvirt attaches its guests by bridge or nat; for {value} use kind qemu"
+        for value in ("macvtap", "user", "passt")
+    },
+}
 _OF_THE_DOMAIN = ("cpus", "memory", "accelerator", "image", "disk_format", "channel")
 
 
@@ -36,6 +44,10 @@ class LibvirtOptions(QemuOptions):
 
     uri: Annotated[str, Field(min_length=1)] | None = None
     """URI of the libvirtd. Default: a private one."""
+    attachment: Annotated[
+        Literal["bridge", "nat"], BeforeValidator(partial(refuse_attachment, others=_ATTACHED_OTHERWISE))
+    ] = "bridge"
+    """bridge: a tap, bridged. nat: a private network; it serves only."""
     domain: Annotated[str, Field(min_length=1)] | None = None
     """Name of a domain defined there; the guest is a copy of it."""
 
@@ -65,11 +77,6 @@ class LibvirtOptions(QemuOptions):
                 "image",
                 "libvirt starts guest images of netbench, or a domain that you have defined (`domain`); "
                 "for a disk image use kind qemu",
-            )
-        if self.attachment not in ("bridge", "nat"):
-            raise KeyedError(
-                "attachment",
-                f"libvirt attaches its guests by taps here, with bridge or nat; for {self.attachment} use kind qemu",
             )
         return self
 

@@ -57,9 +57,9 @@ def switch(value: object) -> object:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
-_ATTACHED_OTHERWISE = {
-    "tap": "write bridge: a tap that is bridged to a NIC of the host",
-    "macvlan": "it is for containers; a guest under QEMU has macvtap",
+ATTACHED_OTHERWISE = {
+    "tap": "for a tap that is bridged to a NIC of the host write bridge",
+    "macvlan": "macvlan needs a container; for a guest under QEMU use macvtap",
 }
 NicModel = Literal["virtio-net-pci", "e1000", "vmxnet3", "rtl8139"]
 NIC_KINDS: Mapping[str, NicKind] = {
@@ -81,7 +81,7 @@ class QemuOptions(GuestOptions):
     """Model of the virtual NICs."""
     attachment: Annotated[
         Literal["bridge", "macvtap", "nat", "user", "passt"],
-        BeforeValidator(partial(refuse_attachment, others=_ATTACHED_OTHERWISE)),
+        BeforeValidator(partial(refuse_attachment, others=ATTACHED_OTHERWISE)),
     ] = "bridge"
     """bridge: a tap, bridged. macvtap: a tap over the host's NIC, used by this guest alone. nat, user (SLIRP), passt: a
     private network; it serves only."""
