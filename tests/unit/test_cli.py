@@ -81,8 +81,8 @@ def test_its_version(command):
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("run netns-v", ["netns-vmm"]),
-        ("run netns schlosser2011-s", ["schlosser2011-short"]),
+        ("run netns-vmm-", ["netns-vmm-3"]),
+        ("run netns schlosser2011-sh", ["schlosser2011-short"]),
         ("run netns quick --uut ", ["bridge", "route", "drops-7-of-100"]),
         ("search netns --uut dr", ["drops-7-of-100"]),
         ("run netns-vmm interference --scenario network-1", ["network-10", "network-110", "network-150"]),
