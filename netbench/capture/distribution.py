@@ -3,16 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from netbench.capture.log_steps import BITS_OF_ONE, MANTISSA_BITS, STEP_BITS, middle_of
 from netbench.model.distributions import Extent, Spread
 
-# Each doubling is divided into 2^_STEP_BITS steps of equal width. The middle of a step differs from any number in it by
-# at most 2^-(_STEP_BITS + 1), 0.05 %, of that number; below 2^(_STEP_BITS + 1), steps are single integers.
-_STEP_BITS = 10
-_STEPS = 1 << _STEP_BITS
-# IEEE 754 binary64: the bits of a positive number, read as an integer, rise linearly within each doubling. The leading
-# bits, minus those of 1.0, are therefore the number of the step.
-_MANTISSA_BITS = 52
-_BITS_OF_ONE = 1023 << _STEP_BITS
 # The least number of values for a percentile (in per mille) above the median: with fewer, it would be the maximum.
 _LEAST_VALUES = {900: 10, 990: 100, 999: 1000}
 # From here on, a step is wider than the resolution of time stamps in frames.
@@ -88,13 +81,13 @@ class Distribution:
             return None
         rank = -(-per_mille * self._count // 1000)
         step = self._lowest_step + int(np.searchsorted(np.cumsum(self._in_step), rank))
-        return min(max(_middle(step), self._least), self._most)
+        return min(max(middle_of(step), self._least), self._most)
 
     def steps(self) -> list[tuple[int, int]]:
         """Return the middle of each step that has values, and their number, in ascending order."""
         filled = np.flatnonzero(self._in_step)
         counts = self._in_step[filled].tolist()
-        return [(_middle(self._lowest_step + step), n) for step, n in zip(filled.tolist(), counts, strict=True)]
+        return [(middle_of(self._lowest_step + step), n) for step, n in zip(filled.tolist(), counts, strict=True)]
 
     def spread(self) -> Spread | None:
         """Return the spread of times in ns, with the percentiles that have enough values; None for no values."""
@@ -219,25 +212,14 @@ def _steps(values: NDArray[np.int64], least: int, lowest: int = 0) -> NDArray[np
     if least < 0:
         np.abs(sizes, out=sizes)
     steps: NDArray[np.int64] = sizes.view(np.int64)
-    steps >>= _MANTISSA_BITS - _STEP_BITS
+    steps >>= MANTISSA_BITS - STEP_BITS
     if least > 0:
-        steps -= _BITS_OF_ONE - 1 + lowest
+        steps -= BITS_OF_ONE - 1 + lowest
         return steps
-    steps -= _BITS_OF_ONE - 1
+    steps -= BITS_OF_ONE - 1
     np.maximum(steps, 0, out=steps)
     if least < 0:
         np.negative(steps, out=steps, where=values < 0)
     if lowest:
         steps -= lowest
     return steps
-
-
-def _middle(step: int) -> int:
-    """Return the middle of the integers in a step."""
-    if step <= 0:
-        return -_middle(-step) if step else 0
-    doubling, part = divmod(step - 1, _STEPS)
-    if doubling <= _STEP_BITS:
-        return (_STEPS + part) >> (_STEP_BITS - doubling)
-    width = 1 << (doubling - _STEP_BITS)
-    return (_STEPS + part) * width + (width - 1) // 2

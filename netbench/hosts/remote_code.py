@@ -18,7 +18,8 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, exists
 from netbench.hosts.host_wrappers import HostWrapper, NamedHost
 from netbench.hosts.local import LocalHost
-from netbench.hosts.trusted_code import FIRST, module_command, source_command
+from netbench.hosts.module_bundle import bundle
+from netbench.hosts.trusted_code import FIRST, module_command
 
 PYTHON = (3, 11)
 SCRATCH = "/var/tmp/netbench-"  # followed by the name of the run: a directory for temporary files
@@ -110,10 +111,18 @@ def module_command_on(host: Host, module: str, *arguments: str) -> list[str]:
 
 
 def program_command(host: Host, module: ModuleType, *arguments: str) -> list[str]:
-    """Return the command that runs a module on any host with Python; the module must not import netbench."""
+    """Return the command that runs a module on any host with Python; it may import the standard library alone.
+
+    Modules of its own package are included. Those of netbench may have been copied to the host.
+    """
     if has_netbench(host):
         return module_command_on(host, module.__name__, *arguments)
     return source_command(module, *arguments)
+
+
+def source_command(module: ModuleType, *arguments: str) -> list[str]:
+    """Return the same command for a host without netbench."""
+    return ["python3", "-I", "-S", "-c", bundle(module.__name__), *arguments]
 
 
 def bring(host: Host, package: str) -> None:

@@ -1,16 +1,15 @@
 """Runs a client of sockperf and prints its figures: `python -m netbench.tools.sockperf_client ARGUMENT…`.
 
 The arguments are those of sockperf. Its full log, one line for each message, is read where it is written. The output is
-one JSON object (sealed_output.py). It runs on the client's host: it needs the standard library and numpy alone.
+one JSON object (sealed_output.py). It runs on the client's host: it needs the standard library alone.
 """
 
 import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
-
-import numpy as np
 
 from netbench.tools.sealed_output import sealed
 from netbench.tools.tcp_client import times
@@ -52,18 +51,18 @@ def figures_in(output: str, log: str) -> dict[str, object]:
     if any(len(here) != 1 or here != there for here, there in found):
         raise ValueError("sockperf's output and its log contradict each other, or are incomplete")
     (total,), (valid,), (others,), (mean,), (largest,), (smallest,) = (here for here, _ in found)
-    sent, received, rtts = np.array(_rows(log), np.int64).reshape(-1, 3).T
+    rows = _rows(log)
+    rtts = [received - sent for sent, received, _ in rows]
     dropped, duplicated, disordered = map(int, others)
-    between = (received - sent, rtts)
     if (
-        len(rtts) != int(valid[2])
-        or not len(rtts)
-        or np.abs(between[0] - between[1]).max() > _ROUNDING_NS
-        or np.diff(sent).min(initial=0) < 0
-        or (between[0] < 0).any()
-        or abs(_ns(mean) - between[0].mean()) > _ROUNDING_NS
-        or abs(_ns(largest) - between[0].max()) > _ROUNDING_NS
-        or abs(_ns(smallest) - between[0].min()) > _ROUNDING_NS
+        len(rows) != int(valid[2])
+        or not rows
+        or any(abs(rtt - printed) > _ROUNDING_NS for rtt, (_, _, printed) in zip(rtts, rows, strict=True))
+        or any(later < earlier for (earlier, _, _), (later, _, _) in pairwise(rows))
+        or min(rtts) < 0
+        or abs(_ns(mean) - sum(rtts) / len(rtts)) > _ROUNDING_NS
+        or abs(_ns(largest) - max(rtts)) > _ROUNDING_NS
+        or abs(_ns(smallest) - min(rtts)) > _ROUNDING_NS
     ):
         raise ValueError("sockperf's log contradicts its summary")
     return {
@@ -77,7 +76,7 @@ def figures_in(output: str, log: str) -> dict[str, object]:
         "dropped": dropped,
         "duplicated": duplicated,
         "out_of_order": disordered,
-        "rtt": times(between[0]),
+        "rtt": times(rtts),
     }
 
 

@@ -1,7 +1,7 @@
 """The client of the tools `http` and `connect`: `python -m netbench.tools.tcp_client SETTINGS`, which is JSON.
 
 It sends GET requests, or only connects, and prints counts, errors by kind, payload, and times as steps
-of a distribution, in JSON. It runs on the client's host: it needs the standard library and numpy alone.
+of a distribution, in JSON. It runs on the client's host: it needs the standard library alone.
 """
 
 import json
@@ -10,14 +10,11 @@ import select
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-from netbench.capture.distribution import Distribution
+from netbench.capture.log_steps import counts_by_step
 from netbench.tools.client_load import Figures, LoopSettings
 from netbench.tools.client_loop import SO_TIMESTAMPNS, ClientConnection, Loop, kind_of
 from netbench.tools.http_response import Response
@@ -165,15 +162,13 @@ def session_maker(settings: ClientSettings, exchange: _Exchange) -> Callable[[],
     return lambda: _Connecting(settings.loop.address, settings.loop.port)
 
 
-def times(values_ns: NDArray[np.int64]) -> dict[str, object]:
+def times(values_ns: Sequence[int]) -> dict[str, object]:
     """Return the distribution of times, in ns, for the output."""
-    distribution = Distribution()
-    distribution.add(values_ns)
     return {
-        "steps": distribution.steps(),
-        "total_ns": distribution.total,
-        "smallest_ns": distribution.smallest,
-        "largest_ns": distribution.largest,
+        "steps": counts_by_step(values_ns),
+        "total_ns": sum(values_ns),
+        "smallest_ns": min(values_ns, default=None),
+        "largest_ns": max(values_ns, default=None),
     }
 
 
@@ -192,9 +187,9 @@ def output_of(figures: Figures, server: str) -> dict[str, object]:
         "run_to_server_bytes": figures.run_to_server,
         "run_to_client_bytes": figures.run_to_client,
         "cpu_share": round(figures.cpu_share, 4),
-        "response": times(np.array(figures.response_ns)),
-        "service": times(np.array(figures.service_ns)),
-        "late": times(np.array(figures.late_ns)),
+        "response": times(figures.response_ns),
+        "service": times(figures.service_ns),
+        "late": times(figures.late_ns),
     }
 
 
