@@ -10,19 +10,23 @@ from netbench.model.flow_witness import UNKNOWN_NS, FlowDirection
 
 
 class NumberedDatagrams(NamedTuple):
-    """Datagrams with a number, in the order of the file, in int64 arrays with one element each; times since 1970."""
+    """Datagrams with a number, in the order of the file, in int64 arrays with one element each; times since 1970.
+
+    `frame` is the number of its frame, or of that of its first fragment, in the capture.
+    """
 
     session: NDArray[np.int64]
     direction: NDArray[np.int64]
     number: NDArray[np.int64]
     times_ns: NDArray[np.int64]
+    frame: NDArray[np.int64]
 
     @classmethod
     def joined(cls, parts: "list[NumberedDatagrams]") -> "NumberedDatagrams":
         """Return the datagrams of several batches, by time."""
         if not parts:
             none = np.empty(0, np.int64)
-            return cls(none, none, none, none)
+            return cls(none, none, none, none, none)
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         order = np.argsort(columns[3], kind="stable")  # a batch has them by layout of headers
         return cls(*(column[order] for column in columns))
@@ -53,10 +57,10 @@ def order_counts(datagrams: NumberedDatagrams, first: int | None) -> tuple[int, 
 
 
 def find_exchanges(
-    datagrams: NumberedDatagrams, zero_ns: int
+    datagrams: NumberedDatagrams, ends_ns: NDArray[np.int64], zero_ns: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return session, number, and times of request and response since `zero_ns`, by session and number."""
-    session, direction, number, times_ns = datagrams
+    """Return session, number, start of the request and end of the response since `zero_ns`, by session and number."""
+    session, direction, number, times_ns, _ = datagrams
     order = np.lexsort((direction, number, session))  # stable: the first of duplicates comes first
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = False
@@ -68,5 +72,5 @@ def find_exchanges(
     asked, answered = order[requests], order[following]
     has_response = (direction[answered] == FlowDirection.TO_CLIENT) & (session[asked] == session[answered])
     has_response &= number[asked] == number[answered]
-    response_ns = np.where(has_response, times_ns[answered] - zero_ns, UNKNOWN_NS)
+    response_ns = np.where(has_response, ends_ns[answered] - zero_ns, UNKNOWN_NS)
     return session[asked], number[asked], times_ns[asked] - zero_ns, response_ns

@@ -24,8 +24,9 @@ _KEPT_BYTES = TUNNEL_HEADERS_BYTES  # with the number in the payload
 class DatagramExchanges(NamedTuple):
     """Requests with a number and their responses with the same, in int64 arrays with one element each.
 
-    `session` is an index of the traffic's sessions. Times are in ns since the first frame of the capture; a response
-    that is not captured has the time UNKNOWN_NS. Of duplicates, the first counts.
+    `session` is an index of the traffic's sessions. Times are in ns since the first frame of the capture: of the first
+    fragment of a request, and of the last one of its response. A response that is not captured has the time UNKNOWN_NS.
+    Of duplicates, the first counts.
     """
 
     session: NDArray[np.int64]
@@ -103,7 +104,8 @@ class _SessionFollower:
                 is_later = packets.fragment_offset > 0
                 self._add_first(packets.where(~is_later) if is_later.any() else packets)
                 if is_later.any():
-                    self._fragments.add_later(packets.where(is_later))
+                    later = packets.where(is_later)
+                    self._fragments.add_later(later, self._frames_of(later))
         for direction, frames in self._fragments.settle().items():
             self._totals[direction].frames += frames
             self._totals[direction].fragments += frames
@@ -118,7 +120,8 @@ class _SessionFollower:
         numbered = NumberedDatagrams.joined(self._numbered)
         exchanges = None
         if self._key is not None:
-            found = find_exchanges(numbered, self._zero_ns or 0)
+            ends_ns = self._fragments.ends_ns(numbered.frame, numbered.times_ns)
+            found = find_exchanges(numbered, ends_ns, self._zero_ns or 0)
             exchanges = DatagramExchanges(*found)
         other = self._frames - self._flow_frames - sum(unread.values())
         quality = CaptureQuality(self._zero_ns, self._frames, other, unread, leftover_bytes, damage)
@@ -165,7 +168,7 @@ class _SessionFollower:
         lengths = np.where(lengths == 0, packets.payload_bytes, lengths)  # 0: a jumbogram (RFC 2675, section 4)
         payload = np.maximum(lengths - _UDP_BYTES, 0)
         if packets.has_more.any():
-            self._fragments.add_first(packets, lengths, directions)
+            self._fragments.add_first(packets, self._frames_of(packets), lengths, directions)
         datagrams = np.ones(rows.size, np.int64)
         if self._datagram_bytes:
             datagrams = np.where(packets.has_more, 1, np.maximum(-(-payload // self._datagram_bytes), 1))
@@ -242,6 +245,12 @@ class _SessionFollower:
         numbers = kept.field(np.dtype(f">u{self._key.size}"), at + self._key.offset).astype(np.int64)
         counts = datagrams[has_number]
         within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        columns = (sessions[has_number], directions[has_number].astype(np.int64), numbers, kept.of(rows.batch.times_ns))
-        session, direction_of, number, times_ns = (np.repeat(column, counts) for column in columns)
-        self._numbered.append(NumberedDatagrams(session, direction_of, number + within, times_ns))
+        frames = self._frames_of(packets)[has_number]
+        of_each = (sessions[has_number], directions[has_number].astype(np.int64), numbers, kept.of(rows.batch.times_ns))
+        session, direction_of, number, times_ns, frame = (np.repeat(column, counts) for column in (*of_each, frames))
+        self._numbered.append(NumberedDatagrams(session, direction_of, number + within, times_ns, frame))
+
+    def _frames_of(self, packets: IpPackets) -> NDArray[np.int64]:
+        """Return the numbers of the frames of packets of the current batch, in the capture."""
+        batch = packets.rows.batch.frames
+        return packets.rows.of(np.arange(len(batch), dtype=np.int64)) + (self._frames - len(batch))

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 
@@ -66,9 +66,10 @@ class WireFigures:
 
     Bytes are payload that was delivered, each byte of a TCP stream once. Segments are as on the wire: datagrams of UDP.
     `dropped_frames` were lost by the capture, `uncaptured_bytes` were acknowledged and are not in it. The `latencies`
-    are of the kinds `exchange` (first byte of a request to last byte of its response) and `handshake`. `began_ns` is
-    the time of the first packet since 1970, by the clock of the tap's machine. `error` is the reason why the capture is
-    useless or damaged; empty otherwise.
+    are of the kinds `exchange` (first byte of a request to last byte of its response) and `handshake`. If the tap
+    followed one of `one_of` connections only, there are no totals. `began_ns` is the time of the first packet since
+    1970, by the clock of the tap's machine. `error` is the reason why the capture is useless or damaged; empty
+    otherwise.
     """
 
     place: str
@@ -83,7 +84,21 @@ class WireFigures:
     connections: int | None = None
     latencies: tuple[Latencies, ...] = ()
     began_ns: int | None = None
+    one_of: int = 1
     error: str = ""
+
+    @property
+    def without_totals(self) -> "WireFigures":
+        """The same without the bytes and segments of all connections together."""
+        return replace(
+            self,
+            to_server_bytes=None,
+            to_client_bytes=None,
+            to_server_segments=None,
+            to_client_segments=None,
+            retransmissions=None,
+            uncaptured_bytes=None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

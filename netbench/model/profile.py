@@ -194,6 +194,8 @@ class Profile(BaseModel):
     """Captured bytes of each frame."""
     keep_captures: Literal["none", "invalid", "all"] = "none"
     """Captures to keep. With `none` they are counted live and never stored."""
+    witness: Literal["all", "1/2", "1/4", "1/8", "1/16", "1/32", "1/64", "none"] = "all"
+    """Connections of a tool that taps capture: all, a part where capturing all disturbs, or none."""
     captures_limit: Mebibytes = 10 * 1024
     """Largest total size of kept captures. Afterwards none is kept (event `captures-full`)."""
     generator: Annotated[GeneratorSpec, BeforeValidator(as_kind)] = GeneratorSpec()
@@ -220,6 +222,8 @@ class Profile(BaseModel):
         for key in _OF_FRAMES if self.tool else ():
             if getattr(self, key) != type(self).model_fields[key].get_default(call_default_factory=True):
                 raise KeyedError(key, "is for frames, and this profile runs flows with a tool; remove it")
+        if not self.tool and self.witness != "all":
+            raise KeyedError("witness", "is about the connections of a tool, and this profile sends frames; remove it")
         if self.tool and self.maxima and self.maxima.kind == LOADS:
             raise KeyedError("maxima", "the loads of a tool show no maximum of frames; remove it, or write search")
         for load in self.loads:

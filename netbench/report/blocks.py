@@ -87,7 +87,8 @@ class Table(Block):
     """A table as plain data; pages, files and comparisons render it.
 
     `name` and `caption` are those of its file, `view` the view of the results that it is about. `spans` are headings
-    above several columns. The headings of blocks are on the page where `shows_blocks`.
+    above several columns. The headings of blocks are on the page where `shows_blocks`. Files have them in a first
+    column, under the title `block_title`, if there is one.
     """
 
     columns: tuple[ColumnHeading, ...]
@@ -98,6 +99,7 @@ class Table(Block):
     view: str = ""
     spans: tuple[tuple[Cell, int], ...] = ()
     shows_blocks: bool = True
+    block_title: str = ""
 
     @property
     def blocks(self) -> list[tuple[str, list[TableRow]]]:
@@ -117,6 +119,7 @@ def table(
     block: Callable[[Item], str] | None = None,
     row_css: Callable[[Item], str] = lambda _: "",
     shows_blocks: bool = True,
+    block_title: str = "",
     name: str = "",
     caption: str = "",
     view: str = "",
@@ -135,7 +138,8 @@ def table(
         contents = [cell_of(item) for cell_of in cells_of]
         cells = tuple(Cell(content) if isinstance(content, str) else content for content in contents)
         rows.append(TableRow(cells, row_css(item), block(item) if block else ""))
-    return Table(tuple(headings), tuple(rows), css, name, caption, view, shows_blocks=shows_blocks)
+    titles = tuple(headings)
+    return Table(titles, tuple(rows), css, name, caption, view, shows_blocks=shows_blocks, block_title=block_title)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,16 +50,20 @@ def exported_tables(model: ReportModel, form: TableFormat) -> Iterator[tuple[str
 
 
 def text_table(form: TableFormat, table: Table) -> str:
-    """A table under its caption; numbers are flush right.
+    """A table under its caption; numbers are flush right, and headings of blocks are in a first column.
 
     LaTeX needs the package booktabs, and text that is UTF-8.
     """
     special = str.maketrans(_SPECIAL[form])
     left, right = ("---", "---:") if form is TableFormat.MARKDOWN else ("l", "r")
+    first = [table.block_title] if table.block_title else []
+    titles = [*first, *(column.title for column in table.columns)]
+    kinds = [*(Kind.TEXT for _ in first), *(column.kind for column in table.columns)]
+    rows = [[*(row.block for _ in first), *(cell.text for cell in row.cells)] for row in table.rows]
     text = template(f"table{form.suffix}").render(
         caption=table.caption.translate(special),
-        titles=[column.title.translate(special) for column in table.columns],
-        alignment=[right if column.kind in (Kind.NUMBER, Kind.SPREAD) else left for column in table.columns],
-        rows=[[cell.text.translate(special) for cell in row.cells] for row in table.rows],
+        titles=[title.translate(special) for title in titles],
+        alignment=[right if kind in (Kind.NUMBER, Kind.SPREAD) else left for kind in kinds],
+        rows=[[text.translate(special) for text in row] for row in rows],
     )
     return f"{text}\n"

@@ -165,6 +165,9 @@ def _figures(group: WorkloadGroup, trials: Sequence[TrialResult]) -> Iterator[Wi
             if by_wire is not None:
                 name = percentile_name(part)
                 yield figure(f"{title}, {name}", "µs", by_tool, by_wire, name)
+    parts = {tap.one_of for flow in flows if (tap := tap_of(flow, CLIENT))} - {1}
+    for part in sorted(parts):
+        yield from summed(f"followed connections, one of {part}", "", lambda _: None, _at(CLIENT, "connections"))
     yield from summed("frames dropped by the capture", "", lambda _: None, _dropped)
 
 

@@ -8,6 +8,7 @@ from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM, Activity, Serve
 from netbench.model.workload import Workload
 from netbench.tools.base import Demand, Tool
+from netbench.trial.followed_connections import denominator
 from netbench.uut.base import UnitUnderTest
 
 
@@ -34,10 +35,15 @@ def workloads_in(profile: Profile, activities: Mapping[str, Iterable[Activity]])
 
 def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activity]]) -> None:
     """UsageError for a load that a tool cannot run at."""
-    for where, _, serve in workloads_in(profile, activities):
-        demand = Demand(serve.load, profile.duration, profile.warm_up_s)
-        if reason := make_tool(serve.workload).unsupported_reason(demand):
+    for where, guest, serve in workloads_in(profile, activities):
+        tool, demand = make_tool(serve.workload), Demand(serve.load, profile.duration, profile.warm_up_s)
+        if reason := tool.unsupported_reason(demand):
             raise UsageError(f"profile {profile.name}: {where}: {reason}")
+        if guest == VICTIM and denominator(profile.witness) > 1 and not tool.wire_view(serve.load).many_connections:
+            raise UsageError(
+                f"profile {profile.name}: witness: {profile.witness} of the connections of {serve.workload.tool} shows "
+                "nothing about the others, because it has few; use all or none"
+            )
 
 
 def refuse_servers(

@@ -52,6 +52,7 @@ from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
 from netbench.testbed.ssh_hosts import connected_hosts
 from netbench.testbed.virtual_machines import VmMachine, running_vms
+from netbench.trial.followed_connections import denominator
 from netbench.trial.learning import LearningSchedule
 from netbench.trial.probing import await_ways
 from netbench.trial.setup import Endpoints, TrialSetup
@@ -163,7 +164,8 @@ class Testbed:
 
     def remarks(self) -> list[str]:
         """Return the remarks of sources and sinks for readers of the results, each once."""
-        both = [endpoint for ends in self._endpoints.values() for endpoint in (ends.source, ends.sink)]
+        sending = [ends for ends in self._endpoints.values() if ends.path.name not in self._without_frames]
+        both = [endpoint for ends in sending for endpoint in (ends.source, ends.sink)]
         return list(dict.fromkeys(remark for endpoint in both for remark in endpoint.remarks()))
 
     def close_endpoints(self) -> None:
@@ -303,6 +305,7 @@ class Testbed:
             learning=self._learning,
             sends_plain=PLAIN_PACKET.name in self._profile.packet_names,
             cpus=usable_cpus(),
+            witnessed=denominator(self._profile.witness),
             make_tool=make_tool,
             cpu_delays=partial(read_cpu_delays, softirqs=self._softirqs),
             foreign_cpu=partial(read_foreign_cpu, self._run_id),

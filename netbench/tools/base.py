@@ -89,7 +89,8 @@ class WireView:
     and its response, which the tool reports as latencies of the kind `compared`; `wire_kind` `handshake` compares
     those with the time to connect instead. `message_bytes` is the size of messages that may be on their way at once.
     `key` is the number in each datagram. `buffered_bytes` may be in socket buffers when the tool ends: it counts them
-    otherwise than the wire does. `warm_up_s` is the tool's own warm-up, if it has one.
+    otherwise than the wire does. `warm_up_s` is the tool's own warm-up, if it has one. Of `many_connections`, a part
+    shows the times of all.
     """
 
     protocol: Literal["tcp", "udp"] = "tcp"
@@ -101,6 +102,7 @@ class WireView:
     key: PayloadKey | None = None
     buffered_bytes: int = 0
     warm_up_s: float | None = None
+    many_connections: bool = False
 
 
 class Tool(ABC):

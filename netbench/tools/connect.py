@@ -41,7 +41,7 @@ class Connect(Tool):
         return unstartable_reason(demand.load) or super().unsupported_reason(demand)
 
     def wire_view(self, load: Load) -> WireView:
-        return WireView(compared="connect", wire_kind="handshake")
+        return WireView(compared="connect", wire_kind="handshake", many_connections=True)
 
     def before_serving(self, ends: FlowEnds) -> None:
         write_nginx_files(ends, self.options.workers, body_size=0)

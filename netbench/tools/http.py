@@ -43,7 +43,7 @@ class Http(Tool):
 
     def wire_view(self, load: Load) -> WireView:
         # The service time on a new connection contains its handshake, which is no part of an exchange.
-        return WireView(exchanges=True, compared="service" if self.options.keep_alive else "")
+        return WireView(exchanges=True, compared="service" if self.options.keep_alive else "", many_connections=True)
 
     def before_serving(self, ends: FlowEnds) -> None:
         write_nginx_files(ends, self.options.workers, self.options.body_size)

@@ -16,6 +16,7 @@ from netbench.tools.iperf3_output import INTERVAL_S, read_iperf3
 
 # Linux limits send and receive buffers to 4 and 6 MiB by default (tcp_wmem and tcp_rmem, ip-sysctl.rst).
 _SOCKET_BYTES = 10 << 20
+_LEAST_UDP, _MOST_UDP = 16, 65_507  # bytes of payload (iperf.h)
 
 
 class Iperf3Options(BaseModel):
@@ -54,6 +55,9 @@ class Iperf3(Tool):
         load = demand.load
         if load.kind is LoadKind.L1_BIT_RATE and load.value < self.options.parallel:
             return f"{load} is less than 1 bit/s for each of {self.options.parallel} flows: iperf3 would have no limit"
+        size = self.options.message_size
+        if self.options.protocol == "udp" and size is not None and not _LEAST_UDP <= size <= _MOST_UDP:
+            return f"message_size: iperf3 sends datagrams of {_LEAST_UDP} to {_MOST_UDP} bytes, not {size}"
         return super().unsupported_reason(demand)
 
     def wire_view(self, load: Load) -> WireView:

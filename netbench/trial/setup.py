@@ -100,7 +100,7 @@ class TrialSetup:
     the delays of threads of this machine. `packets` are the described packets of trials, by name; some trials send
     plain ones if `sends_plain`. `learning` determines when sinks send learning frames. `make_tool` returns the tool of
     a workload. `foreign_cpu` reads the CPU time of other programs, which the tools of flows compete with. `cpus` are
-    the usable CPUs of this machine.
+    the usable CPUs of this machine. Taps follow one of `witnessed` connections; 0: there are no taps.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -120,6 +120,7 @@ class TrialSetup:
     learning: LearningSchedule = field(default_factory=LearningSchedule)
     sends_plain: bool = True
     cpus: Sequence[int] = ()
+    witnessed: int = 1
     make_tool: Callable[[Workload], Tool] = no_tool
 
     def packet_of(self, path: StreamPath, size: FrameSize) -> Packet | None:
@@ -211,13 +212,16 @@ def _flows(
         client_cpus, tap_cpus = _cpus_beside_guests(setup, endpoints)
         ends.append(FlowEnds(name, number, endpoints.source_host, inside, *reached, client_cpus))
         path, places = endpoints.path, dict[str, tuple[Host, str]]()
-        if task.name == VICTIM:  # a tap beside a neighbour would only disturb
+        witnessed = setup.witnessed if task.name == VICTIM else 0  # a tap beside a neighbour would only disturb
+        if witnessed:
             places[CLIENT] = endpoints.source_host, path.source.interface
-        if task.name == VICTIM and path.ingress:
+        if witnessed and path.ingress:
             places[GUEST] = active.uut.site.host, path.ingress.interface
         for place, (host, interface) in places.items():
             target = (captures or Path(setup.scratch or "/tmp")) / f"trial-{trial:06}-{name}-{place}.pcap"
-            tap = WireTap(place, host, interface, path.src_ip, ends[-1], target, captures is not None, tap_cpus)
+            tap = WireTap(
+                place, host, interface, path.src_ip, ends[-1], target, captures is not None, tap_cpus, witnessed
+            )
             taps.append(tap)
     return GuestFlows(task, serve, setup.make_tool(serve.workload), ends, taps=taps)
 

@@ -24,6 +24,7 @@ from netbench.model.flow_witness import BYTES_TOLERANCE, UNKNOWN_NS, Connections
 from netbench.model.foreign_text import decoded
 from netbench.statistics.flow_figures import PERCENTILES, has_enough
 from netbench.tools.base import FlowEnds, WireView
+from netbench.trial.followed_connections import connection_filter, likely_range_ns
 
 CLIENT, GUEST = "client", "guest"  # where a tap is
 _SNAP_BYTES = 128  # headers of IPv6 and TCP with all options, and the first bytes of a tool's message
@@ -40,8 +41,8 @@ _DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)$", re.M)
 class WireTap:
     """A capture of one stream's flows on one interface; `place` is CLIENT or GUEST.
 
-    It runs on the CPUs `cpus`; empty: any. The capture is copied to `target` on this machine, and removed once it was
-    read, unless `keep`.
+    It runs on the CPUs `cpus`; empty: any. It follows one of `one_of` connections. The capture is copied to `target` on
+    this machine, and removed once it was read, unless `keep`.
     """
 
     place: str
@@ -52,6 +53,7 @@ class WireTap:
     target: Path
     keep: bool = False
     cpus: tuple[int, ...] = ()
+    one_of: int = 1
     process: Process | None = None
     errors: str = ""
     dropped: int | None = None
@@ -67,6 +69,8 @@ class WireTap:
         options = ["-n", "-p", "-Z", "root", "-s", str(_SNAP_BYTES), "-B", str(_RING_KIB)]
         options += ["--time-stamp-precision=nano", "-w", self.path]
         pair = f"host {self.client_address} and host {self.ends.address} and not arp"
+        if self.one_of > 1:
+            pair = f"{pair} and {connection_filter(self.client_address, self.one_of)}"
         return confined(["tcpdump", "-i", self.interface, *options, pair], self.cpus, "")
 
     def start(self) -> None:
@@ -147,7 +151,7 @@ def _read_tcp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
         traffic = read_connections(tap.target, client=client, server=server, ports=ports)
     connections, skipped = traffic.connections, view.control_connections
     handshakes = _handshakes(connections, skipped, warm_up_ns)
-    return WireFigures(
+    figures = WireFigures(
         tap.place,
         frames=traffic.to_server.frames + traffic.to_client.frames,
         dropped_frames=tap.dropped,
@@ -160,8 +164,10 @@ def _read_tcp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
         connections=_opened(traffic) - skipped,
         latencies=tuple(times for times in (exchanges, latencies("handshake", handshakes)) if times),
         began_ns=traffic.quality.first_ns,
+        one_of=tap.one_of,
         error=traffic.quality.damage,
     )
+    return figures if tap.one_of == 1 else figures.without_totals
 
 
 def _handshakes(connections: Connections, skipped: int, warm_up_ns: int) -> NDArray[np.int64]:
@@ -238,10 +244,24 @@ def differences(result: FlowResult, taps: Sequence[WireFigures], view: WireView)
         _bytes_of(client, view, "to_client_bytes"),
         _percentiles(client.latencies, view.wire_kind) if client else {},
     )
+    if client and client.one_of > 1:
+        wire = replace(wire, percentiles_ns=_likely(client, view.wire_kind, tool.percentiles_ns))
     yield from map(str, disagreement(tool=_without_buffered(tool, wire, view.buffered_bytes), wire=wire))
     is_one_way = (result.to_server_bytes is None) != (result.to_client_bytes is None)
     if result.lost_datagrams is not None and is_one_way and client and guest:
         yield from _losses(result, result.lost_datagrams, client, guest)
+
+
+def _likely(client: WireFigures, kind: str, by_tool: Mapping[float, float]) -> dict[float, float]:
+    """Return the percentiles of all connections that the followed ones permit, as near to those of the tool."""
+    times = next((times for times in client.latencies if times.kind == kind), None)
+    if times is None or not client.connections:
+        return {}
+    found = {}
+    for percent, time_ns in by_tool.items():
+        least, most = likely_range_ns(times, round(1000 * percent), client.connections)
+        found[percent] = min(max(time_ns, least), most)
+    return found
 
 
 def _bytes_of(tap: WireFigures | None, view: WireView, name: str) -> int | None:

@@ -35,7 +35,7 @@ def only_flow(results: Path):
 
 
 def test_requests_at_a_rate_agree_with_the_wire_to_the_byte(results):
-    done = run(results, {"kind": "http", "body_size": 5000}, "100/s")
+    done = run(results, {"kind": "http", "body_size": 5000}, "100/s", *settings(generator="auto", sink="auto"))
     assert done.returncode == 0, done.stderr + done.stdout
     flow, trial = only_flow(results)
     assert (flow.intended, flow.started, flow.completed, flow.errors) == (80, 80, 80, {})
@@ -112,6 +112,12 @@ REFUSED = {
     "a load of frames": (("--uut", "route"), {"kind": "http"}, "100fps", "is no load of this tool"),
     "an unknown tool": (("--uut", "route"), {"kind": "htp"}, "100/s", "'htp' is no kind of tool"),
     "an unknown option": (("--uut", "route"), {"kind": "http", "body": 1}, "100/s", "tool.body: unknown key"),
+    "a part of few connections": (
+        ("--uut", "route", "--set", "witness=1/8"),
+        {"kind": "iperf3"},
+        "max",
+        "witness: 1/8 of the connections of iperf3 shows nothing",
+    ),
     "frame sizes beside a tool": (
         ("--uut", "route", "--set", "frame_sizes=64"),
         {"kind": "http"},
@@ -173,6 +179,20 @@ def test_kills(results, start, victim):
         assert trial.attempt > 1, "the first attempt was spoilt"
     assert processes_of_runs() == {}
     assert "nb-" not in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+
+
+def test_a_part_of_the_connections_is_followed(results):
+    done = run(
+        results, {"kind": "connect"}, "2000/s", "--set", "witness=1/8", *settings(retries=0, keep_captures="all")
+    )
+    assert done.returncode in (0, 1), done.stderr + done.stdout
+    flow, trial = only_flow(results)
+    client, guest = flow.wire
+    assert client.one_of == guest.one_of == 8
+    assert client.connections == guest.connections
+    assert client.connections == pytest.approx(2000 / 8, rel=0.3)
+    assert {client.to_server_bytes, client.retransmissions, guest.to_client_segments} == {None}
+    assert "tool-disagrees" not in {reason.kind.value for reason in trial.reasons}
 
 
 def test_clients_and_taps_keep_off_the_cpu_of_a_pinned_guest(results, start):

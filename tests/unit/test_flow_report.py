@@ -330,6 +330,11 @@ def test_figures_and_tables_are_written_as_files(tmp_path):
     }
     rows = list(csv.DictReader(io.StringIO((tmp_path / "neighbour-load-0.csv").read_text())))
     assert {row["uut"] for row in rows} == {"raw"}
+    for file, first in (("latency-response", "| http | raw |"), ("flow-costs", "| Completed operations | raw |")):
+        lines = (tmp_path / f"{file}.md").read_text().splitlines()
+        heading = next(number for number, line in enumerate(lines) if line.startswith("|"))
+        assert lines[heading].startswith("| Workload | UUT |" if file.startswith("latency") else "| Figure | UUT |")
+        assert lines[heading + 2].startswith(first)
     with pytest.raises(UsageError, match="--size: there is no '64'; choose from http"):
         publish(RISING, Publication("csv", sizes="64"), tmp_path)
 

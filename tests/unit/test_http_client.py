@@ -167,6 +167,7 @@ def test_sockperf_needs_some_seconds():
         (Connect(ConnectOptions()), "200k/s", "at most 100000/s"),
         (Sockperf(SockperfOptions()), "0.5/s", "whole messages"),
         (Sockperf(SockperfOptions()), "1000/s", ""),
+        (Iperf3(Iperf3Options(protocol="udp", message_size=15)), "max", "datagrams of 16 to 65507 bytes, not 15"),
         (Iperf3(Iperf3Options(parallel=128)), "50bit/s", "less than 1 bit/s for each of 128 flows"),
         (Iperf3(Iperf3Options(parallel=128)), "1kbit/s", ""),
     ],

@@ -150,6 +150,22 @@ def test_a_number_of_fragments_used_again_is_another_datagram(tmp_path):
     assert (traffic.to_server.datagrams, traffic.to_server.incomplete_datagrams) == (2, 1)
 
 
+@pytest.mark.parametrize("version", [4, 6])
+def test_an_exchange_ends_with_the_last_fragment_of_the_response(tmp_path, version):
+    """The numbers of fragments are used again, and fragments of two responses alternate."""
+    frames = []
+    for number, begin_ms in ((1, 0.0), (2, 0.5), (3, 500.0)):
+        whole = {"size": 4000, "version": version, "fragment": 1480, "number": number % 2}
+        for side, at_ms in (("c", begin_ms), ("s", begin_ms + 10)):
+            cut = datagram(side, at_ms, sockperf(number), **whole)
+            frames += [frame._replace(time_ns=cut[0].time_ns + place * MS) for place, frame in enumerate(cut)]
+    frames.sort(key=lambda frame: frame.time_ns)
+    exchanges = read(tmp_path, frames, version, key=SOCKPERF_KEY).exchanges
+    last = len(cut) - 1
+    assert exchanges.request_ns.tolist() == [0, 0.5 * MS, 500 * MS]
+    assert exchanges.response_ns.tolist() == [(10 + last) * MS, (10.5 + last) * MS, (510 + last) * MS]
+
+
 def test_frames_of_gso_count_as_datagrams(tmp_path):
     frames = sent(1, payload=iperf3, size=10_000) + sent(11, payload=iperf3, size=1000, begin_ms=1)
     frames += sent(13, payload=iperf3, size=2500, begin_ms=2)
