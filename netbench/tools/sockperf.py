@@ -89,7 +89,9 @@ class Sockperf(Tool):
             "--time",
             str(_run_s(demand)),
         ]
-        return program_command(ends.client, sockperf_client, *argv, *(["--pre-warmup-wait", str(waited)] if waited else []))
+        return program_command(
+            ends.client, sockperf_client, *argv, *(["--pre-warmup-wait", str(waited)] if waited else [])
+        )
 
     def result(self, done: Completed, demand: Demand, ends: FlowEnds, workload: str) -> FlowResult:
         output = read_output(done, "sockperf")

@@ -3,21 +3,30 @@
 import pytest
 
 from netbench.model.host_spec import HostSpec
+from netbench.model.topology_specs import UutSpec
 from netbench.results.directory import ResultDirectory
 from netbench.vmm.base import Vmm
 from netbench.vmm.qemu.options import QemuOptions
 from netbench.vmm.qemu.qemu import Qemu
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
+from tests.vm.served import serves_exactly
 
 pytestmark = [pytest.mark.usefixtures("image"), pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
 
 LAB = HostSpec.model_validate({"kind": "vm", "image": "lab", "cpus": 1, "memory": "2G", "boot_limit": 120})
+SECOND = UutSpec.model_validate({"name": "g.second", "kind": "qemu", "forward": "route"})
 
 
 class TestGuestsUnderKvm(VmmContract):
     def vmm(self) -> Vmm:
         return Qemu(QemuOptions(accelerator="kvm", vhost="off", boot_limit=120))
+
+    def second(self) -> Vmm:
+        return Qemu(QemuOptions(accelerator="kvm", vhost="on", forward="route", boot_limit=120))
+
+    def check_second(self, yard, active, captures):
+        serves_exactly(yard, LAB, SECOND, active, yard.paths[1], captures)
 
     @pytest.fixture
     def yard(self, labs):
