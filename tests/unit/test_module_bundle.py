@@ -1,4 +1,4 @@
-"""Programs for hosts that have Python without netbench, run here without the directories of netbench and of packages."""
+"""Programs for hosts that have Python without netbench; here they run without any directory of packages."""
 
 import subprocess
 import sys
@@ -50,7 +50,8 @@ FILES = {
     "parts/middle.py": "from parts.deep.ends import END\nTEXT = f'middle, {END}'\n",
     "alone.py": "import sys\nprint('alone', *sys.argv[1:], __name__)\n",
     "parts/first.py": (
-        "import sys\nfrom dataclasses import dataclass\nfrom parts.deep.ends import END\nfrom parts.middle import TEXT\n"
+        "import sys\nfrom dataclasses import dataclass\n"
+        "from parts.deep.ends import END\nfrom parts.middle import TEXT\n"
         "@dataclass(frozen=True, slots=True)\nclass Line:\n    text: str\n"
         "print(Line('first').text, TEXT, END, *sys.argv[1:], __name__, sep=', ')\n"
     ),
