@@ -253,6 +253,33 @@ def test_the_time_that_iperf3_reports_of_udp(longer_s, of_flows_s, words):
 
 
 @pytest.mark.parametrize(
+    ("gap_s", "before", "words"),
+    [
+        (0.0113, 3, ""),  # a report was late, and no data was sent until the next one
+        (0.0113, 1, ""),  # during the warm-up
+        (0.0272, 3, "an interval of .* after one until"),
+        (-0.0113, 3, "an interval of .* after one until"),
+    ],
+)
+def test_iperf3_may_leave_out_a_short_interval_without_data(gap_s, before, words):
+    output, read = json.loads(recorded("iperf3-tcp.json")), iperf3()
+    known = read(json.dumps(output))
+    for interval in output["intervals"][before:]:
+        for key in ("start", "end"):
+            interval["sum"][key] += gap_s
+    total = output["end"]["sum_sent"]
+    total["seconds"] += gap_s
+    total["bits_per_second"] = 8 * total["bytes"] / total["seconds"]
+    if words:
+        with pytest.raises(ToolError, match=words):
+            read(json.dumps(output))
+        return
+    figures = read(json.dumps(output))
+    assert figures.to_server_bytes == known.to_server_bytes
+    assert figures.duration_s == pytest.approx(known.duration_s + (gap_s if before > 2 else 0))
+
+
+@pytest.mark.parametrize(
     ("sent", "received", "dropped", "every", "is_right"),
     [
         (100, 100, 0, 1, True),
