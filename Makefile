@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # COMMAND:PACKAGE of Debian. netbench/testbed/requirements.py and the plug-ins list the requirements of netbench.
 NEEDED = $(PYTHON) -m netbench.testbed.requirements
 TEST_TOOLS = capinfos:wireshark-common tshark:tshark zstd:zstd dpkg-deb:dpkg chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
-    sshd:openssh-server busybox:busybox-static iperf3:iperf3 sockperf:sockperf nginx:nginx-light \
+    sshd:openssh-server busybox:busybox-static iperf3:iperf3 sockperf:sockperf nginx:nginx-light passt:passt \
     grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso $(BPF_TOOLS)
 
 # What tests of libvirt start and talk to: found by path, as none of it is a command that users need.

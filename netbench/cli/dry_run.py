@@ -36,7 +36,8 @@ from netbench.testbed.virtual_machines import planned_vm
 from netbench.tools.base import Demand, FlowEnds
 from netbench.trial.setup import Endpoints
 from netbench.trial.sources_and_sinks import Recording
-from netbench.trial.wire_taps import WireTap
+from netbench.trial.wire_taps import FlowAddresses, WireTap
+from netbench.uut.base import TapPoint
 from netbench.vmm.base import guest_directory
 
 _NO_MAC = "00:00:00:00:00:00"  # of a port, whose address is read once the testbed is up
@@ -237,11 +238,19 @@ def _flows(request: CampaignRequest) -> Iterator[str]:
         yield f"# {where} at {serve.load}, in each trial"
         for path in (path for path in resolved.in_use if path.name in (own if is_victim else beside[guest])):
             ends = FlowEnds(path.name, path.number, host, host, path.ingress_ip, "DIRECTORY")
-            yield f"  guest: {shlex.join(tool.server_command(ends))}"
-            for nic in (path.source, path.ingress) if is_victim else ():
-                if nic is not None:
-                    tap = WireTap("", host, nic.interface, path.src_ip, ends, Path(f"trial-NNNNNN-{path.name}.pcap"))
-                    yield f"  {_inside(nic)}{shlex.join(tap.command())}"
+            pairs: dict[str, None] = {}  # lines, each once
+            for beside_victim in resolved.guests.values():
+                plan = beside_victim[guest].plan
+                own_ends = replace(ends, listen=plan.listening.get(path.name, ""))
+                pairs[f"  guest: {shlex.join(tool.server_command(own_ends))}"] = None
+                for nic in (path.source, path.ingress) if is_victim else ():
+                    if nic is not None:
+                        usual = TapPoint(nic.interface, path.ingress_ip)
+                        point = usual if nic is path.source else plan.taps.get(path.name, usual)
+                        pair = FlowAddresses(path.src_ip, point.server_address)
+                        tap = WireTap("", host, point.interface, pair, ends, Path(f"trial-NNNNNN-{path.name}.pcap"))
+                        pairs[f"  {_inside(nic)}{shlex.join(tap.command())}"] = None
+            yield from pairs
             yield f"  {_inside(path.source)}{shlex.join(tool.client_command(ends, demand))}"
 
 

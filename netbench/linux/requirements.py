@@ -240,6 +240,15 @@ class Probes:
         self._nft("add rule ip nbpn c snat ip prefix to ip saddr map { 198.18.0.0/16 : 10.18.0.0/16 }")
         return "created a rule"
 
+    def masquerade(self) -> str:
+        """Make a rule that gives connections the machine's address, and one that leads those of clients to a guest."""
+        self._nft("add table ip nbpm")
+        self._nft("add chain ip nbpm after { type nat hook postrouting priority 100; }")
+        self._nft("add rule ip nbpm after ip saddr 10.118.1.0/24 masquerade")
+        self._nft("add chain ip nbpm before { type nat hook prerouting priority -100; }")
+        self._nft("add rule ip nbpm before meta l4proto { tcp, udp } th dport 5201 dnat to 10.118.1.2")
+        return "created rules"
+
     def packet(self) -> str:
         """Send a frame past the queueing discipline and receive it."""
         frame = bytes(12) + struct.pack("!H", _ETH_P_EXPERIMENT) + b"netbench".ljust(46)
@@ -316,6 +325,14 @@ class Probes:
         if is_loadable(self._which, "pktgen"):
             return "not loaded, but its module exists"
         raise ProbeError("not in this kernel")
+
+    def macvlan(self) -> str:
+        """Make a macvlan on the pair."""
+        with IPRoute() as iproute:
+            nic = iproute.link_lookup(ifname="nbp0")[0]
+            iproute.link("add", ifname="nbpmvl", kind="macvlan", link=nic, macvlan_mode="bridge")
+            iproute.link("del", index=iproute.link_lookup(ifname="nbpmvl")[0])
+        return "created one"
 
     def macvtap(self) -> str:
         """Make a macvtap on the pair."""

@@ -7,7 +7,8 @@ from netbench.model.scenario import DEDICATED
 from netbench.report.finding import MOST_NAMED
 from netbench.report.formats import count, enumerated, rough_percent, sentence, three_digits
 from netbench.report.styles import label
-from netbench.statistics.flow_witnesses import WitnessedFigure, WorkloadDisagreement, disagreements
+from netbench.statistics.flow_figures import flows_of
+from netbench.statistics.flow_witnesses import WitnessedFigure, WorkloadDisagreement, disagreements, is_ended_by_host
 from netbench.statistics.workload_groups import WorkloadGroup
 
 _MANY_ERRORS = 0.01  # of the operations: from here on, percentiles of the completed ones are too good
@@ -43,6 +44,8 @@ def flow_caveats(results: CampaignResults, groups: Sequence[WorkloadGroup]) -> I
     if differing := disagreements(groups):
         texts = [_disagreement(results, found) for found in differing[:MOST_NAMED]]
         yield sentence("flow_findings.disagree", workloads="; ".join(texts)), "witness"
+    if ended := [group for group in groups if any(map(is_ended_by_host, flows_of(group.valid)))]:
+        yield sentence("flow_findings.ended_by_host", uuts=_named(results, ended)), "witness"
     valid = [len(group.valid) for group in groups if group.valid]
     if max(valid) == 1:
         yield sentence("caveats.one_repetition"), "results"

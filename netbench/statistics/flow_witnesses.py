@@ -18,7 +18,8 @@ from netbench.statistics.flow_figures import (
 from netbench.statistics.groups import grouped
 from netbench.statistics.workload_groups import WorkloadGroup
 
-CLIENT, GUEST = "client", "guest"  # the places of taps
+# The places of taps. That at the host takes the place of that beside the guest where the host ends connections.
+CLIENT, GUEST, HOST = "client", "guest", "host"
 # The times of a tool, and the times on the wire that they are compared with.
 _TIMES = {"service": "exchange", "rtt": "exchange", "connect": "handshake"}
 _TITLES = {"exchange": "request to response", "handshake": "handshake"}
@@ -65,8 +66,14 @@ class WitnessedFigure:
 
 
 def tap_of(flow: FlowResult, place: str) -> WireFigures | None:
-    """Return the figures of the tap beside the client or the guest; None without a useful capture."""
-    return next((tap for tap in flow.wire if tap.place == place and not tap.error), None)
+    """Return the figures of the tap beside the client, or on the guest's side; None without a useful capture."""
+    places = (GUEST, HOST) if place == GUEST else (place,)
+    return next((tap for tap in flow.wire if tap.place in places and not tap.error), None)
+
+
+def is_ended_by_host(flow: FlowResult) -> bool:
+    """Return whether the guest's host ended the connections of a flow, so that handshakes are those of the host."""
+    return any(tap.place == HOST for tap in flow.wire)
 
 
 def witnessed(groups: Iterable[WorkloadGroup]) -> Iterator[WitnessedFigure]:
@@ -155,8 +162,9 @@ def _figures(group: WorkloadGroup, trials: Sequence[TrialResult]) -> Iterator[Wi
     yield from summed("retransmissions", "", _of_tool("retransmissions"), _at(CLIENT, "retransmissions"))
     yield from summed("lost datagrams", "", _of_tool("lost_datagrams"), _lost_datagrams, "datagrams")
     for on_wire, title in _TITLES.items():
+        seen = [flow for flow in flows if on_wire != "handshake" or not is_ended_by_host(flow)]
         wire = Latencies.merged(
-            times for flow in flows if (tap := tap_of(flow, CLIENT)) for times in tap.latencies if times.kind == on_wire
+            times for flow in seen if (tap := tap_of(flow, CLIENT)) for times in tap.latencies if times.kind == on_wire
         )
         kinds = (kind for kind, name in _TIMES.items() if name == on_wire)
         tool = next((times for kind in kinds if (times := latencies_of(flows, kind))), None)

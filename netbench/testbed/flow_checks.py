@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from netbench.config.plugins import TOOLS, plugins
 from netbench.errors import UsageError
 from netbench.model.profile import Profile
-from netbench.model.scenario import VICTIM, Activity, Serve
+from netbench.model.scenario import VICTIM, Activity, Network, Serve
 from netbench.model.workload import Workload
 from netbench.tools.base import Demand, Tool
 from netbench.trial.followed_connections import denominator
@@ -57,10 +57,35 @@ def refuse_servers(
 
 def unserved_workloads(profile: Profile, uuts: Mapping[str, UnitUnderTest]) -> dict[str, dict[str, str]]:
     """Return why UUTs cannot serve the workloads of a profile, by UUT and workload; UsageError if none can."""
-    reasons = {name: reason for name, uut in uuts.items() if (reason := uut.unserved_reason)}
-    if not profile.tool:
-        return {}
-    if uuts and len(reasons) == len(uuts):
-        each = "; ".join(f"UUT {uut}: {reason}" for uut, reason in reasons.items())
+    reasons: dict[str, dict[str, str]] = {}
+    for name, uut in uuts.items():
+        found = {workload.name: _unserved_reason(profile, workload, uut) for workload in profile.tool}
+        if found := {workload: reason for workload, reason in found.items() if reason}:
+            reasons[name] = found
+    if profile.tool and uuts and all(len(reasons.get(name, {})) == len(profile.tool) for name in uuts):
+        each = "; ".join(f"UUT {uut}: {' and '.join(dict.fromkeys(found.values()))}" for uut, found in reasons.items())
         raise UsageError(f"profile {profile.name}: tool: no UUT can serve: {each}")
-    return {uut: {workload.name: reason for workload in profile.tool} for uut, reason in reasons.items()}
+    return reasons
+
+
+def _unserved_reason(profile: Profile, workload: Workload, uut: UnitUnderTest) -> str:
+    """Return why a UUT cannot serve a workload; empty if it can."""
+    if uut.unserved_reason or not uut.ends_connections:
+        return uut.unserved_reason
+    tool = make_tool(workload)
+    if all(tool.wire_view(load).wire_kind != "handshake" for load in profile.loads):
+        return ""
+    return "its host accepts the connections of clients: the time to connect would be that of the host"
+
+
+def refuse_frames(
+    neighbours: Mapping[str, UnitUnderTest], activities: Mapping[str, Iterable[Activity]], uut: str, made: UnitUnderTest
+) -> None:
+    """UsageError for a neighbour that would forward frames and cannot, or a share of what the UUT cannot forward."""
+    for name, neighbour in neighbours.items():
+        for activity in (act for act in activities.get(name, ()) if isinstance(act, Network)):
+            where = f"UUT {uut}: neighbour {name} {activity}"
+            if reason := neighbour.unforwarding_reason:
+                raise UsageError(f"{where}: {reason}")
+            if activity.share is not None and (reason := made.unforwarding_reason):
+                raise UsageError(f"{where}: the UUT has no such maximum: {reason}; write a rate, such as 20000fps")

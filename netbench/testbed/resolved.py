@@ -19,13 +19,20 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
-from netbench.testbed.flow_checks import make_tool, refuse_servers, refuse_workloads, unserved_workloads, workloads_in
+from netbench.testbed.flow_checks import (
+    make_tool,
+    refuse_frames,
+    refuse_servers,
+    refuse_workloads,
+    unserved_workloads,
+    workloads_in,
+)
 from netbench.testbed.packet_checks import refuse_packets, unsuitable_frames
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.tools.base import Tool
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
-from netbench.uut.guest import Guest
+from netbench.uut.private_guest import guest_of
 from netbench.vmm.base import Vmm
 
 # Approximate share of a CPU that a neighbour gets if the UUT uses this CPU too.
@@ -164,7 +171,9 @@ def resolve(
     activities = activities_of(topology, chosen)
     refuse_workloads(profile, activities)
     for uut, beside in guests.items():
-        refuse_servers({name: guest.make() for name, guest in beside.items() if name != VICTIM}, activities, uut)
+        neighbours = {name: guest.make() for name, guest in beside.items() if name != VICTIM}
+        refuse_servers(neighbours, activities, uut)
+        refuse_frames(neighbours, activities, uut, beside[VICTIM].make())
     _refuse_half(profile)
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
@@ -394,7 +403,7 @@ def make_uut(spec: UutSpec) -> UnitUnderTest:
     """Return the UUT that a topology describes."""
     kind = plugins(UUTS)[spec.kind]
     made: UnitUnderTest | Vmm = kind(kind.Options.model_validate(spec.options))
-    return Guest(made) if isinstance(made, Vmm) else made
+    return guest_of(made) if isinstance(made, Vmm) else made
 
 
 def make_backends(profile: Profile) -> tuple[Generator, SinkKind]:

@@ -32,6 +32,11 @@ _PORTS = "cat /proc/net/tcp /proc/net/udp /proc/net/tcp6 /proc/net/udp6 2>/dev/n
 _OPEN_PORT = re.compile(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:0000 0[7A] ", re.M)
 
 
+def server_port(stream: int) -> int:
+    """Return the port of the server of a stream, by the number of the stream, from 1."""
+    return _FIRST_PORT + stream - 1
+
+
 class ToolError(TestbedError):
     """A tool failed, or printed something that is no result of it."""
 
@@ -42,7 +47,8 @@ class FlowEnds:
 
     `directory` of the server's host is for its files; it disappears with the run. `listen` is the server's own address
     where clients connect to another one, which is translated; empty: the same. The client runs on the CPUs
-    `client_cpus` of its machine; empty: any.
+    `client_cpus` of its machine; empty: any. If connections are `accepted_by_host`, a client can connect before the
+    server is there.
     """
 
     stream: str
@@ -54,6 +60,7 @@ class FlowEnds:
     interface: str = ""  # of the client's host, towards the server
     listen: str = ""
     client_cpus: tuple[int, ...] = ()
+    accepted_by_host: bool = False
 
     @property
     def bound(self) -> str:
@@ -63,7 +70,7 @@ class FlowEnds:
     @property
     def port(self) -> int:
         """The server's port: streams may share a guest."""
-        return _FIRST_PORT + self.number - 1
+        return server_port(self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,7 @@ class Tool(ABC):
         self.before_serving(ends)
         running = RunningServer.started(ends, self.server_command(ends))
         try:
-            running.await_ready(connects=self.can_be_probed)
+            running.await_ready(connects=self.can_be_probed and not ends.accepted_by_host)
         except BaseException:
             running.stop()
             raise

@@ -29,8 +29,8 @@ from netbench.sinks.base import Sink
 from netbench.tools.base import FlowEnds, Tool
 from netbench.trial.flows import GuestFlows
 from netbench.trial.learning import LearningSchedule
-from netbench.trial.wire_taps import CLIENT, GUEST, WireTap
-from netbench.uut.base import ActiveGuest
+from netbench.trial.wire_taps import CLIENT, GUEST, HOST, FlowAddresses, WireTap
+from netbench.uut.base import ActiveGuest, TapPoint
 
 NicReader = Callable[[Iterable[InterfaceRef]], dict[InterfaceRef, NicCounters]]
 # Reads the counters at these points, except the NICs' own counters.
@@ -210,19 +210,19 @@ def _flows(
         interface = endpoints.path.source.interface
         reached = addresses[name], directory, interface, active.ready.listening.get(name, "")
         client_cpus, tap_cpus = _cpus_beside_guests(setup, endpoints)
-        ends.append(FlowEnds(name, number, endpoints.source_host, inside, *reached, client_cpus))
-        path, places = endpoints.path, dict[str, tuple[Host, str]]()
+        path, places = endpoints.path, dict[str, tuple[Host, TapPoint]]()
+        point = active.ready.taps.get(name) or TapPoint(path.ingress.interface if path.ingress else "", addresses[name])
+        client = endpoints.source_host
+        ends.append(FlowEnds(name, number, client, inside, *reached, client_cpus, point.ends_connections))
         witnessed = setup.witnessed if task.name == VICTIM else 0  # a tap beside a neighbour would only disturb
         if witnessed:
-            places[CLIENT] = endpoints.source_host, path.source.interface
+            places[CLIENT] = client, TapPoint(path.source.interface, addresses[name])
         if witnessed and path.ingress:
-            places[GUEST] = active.uut.site.host, path.ingress.interface
-        for place, (host, interface) in places.items():
+            places[HOST if point.ends_connections else GUEST] = active.uut.site.host, point
+        for place, (host, at) in places.items():
             target = (captures or Path(setup.scratch or "/tmp")) / f"trial-{trial:06}-{name}-{place}.pcap"
-            tap = WireTap(
-                place, host, interface, path.src_ip, ends[-1], target, captures is not None, tap_cpus, witnessed
-            )
-            taps.append(tap)
+            where = host, at.interface, FlowAddresses(path.src_ip, at.server_address)
+            taps.append(WireTap(place, *where, ends[-1], target, captures is not None, tap_cpus, witnessed))
     return GuestFlows(task, serve, setup.make_tool(serve.workload), ends, taps=taps)
 
 

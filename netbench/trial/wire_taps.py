@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,8 @@ from netbench.statistics.flow_figures import PERCENTILES, has_enough
 from netbench.tools.base import FlowEnds, WireView
 from netbench.trial.followed_connections import connection_filter, likely_range_ns
 
-CLIENT, GUEST = "client", "guest"  # where a tap is
+# Where a tap is: beside the client, beside the guest, or at its host, where a process ends the connections of clients.
+CLIENT, GUEST, HOST = "client", "guest", "host"
 _SNAP_BYTES = 128  # headers of IPv6 and TCP with all options, and the first bytes of a tool's message
 _RING_KIB = 32 * 1024
 _LISTENING = b"listening on"
@@ -37,9 +39,16 @@ BLOCK_S = 1.1
 _DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)$", re.M)
 
 
+class FlowAddresses(NamedTuple):
+    """The IP addresses of client and server as one link sees them: translation replaces the server's."""
+
+    client: str
+    server: str
+
+
 @dataclass(slots=True)
 class WireTap:
-    """A capture of one stream's flows on one interface; `place` is CLIENT or GUEST.
+    """A capture of one stream's flows on one interface; `place` is CLIENT, GUEST or HOST.
 
     It runs on the CPUs `cpus`; empty: any. It follows one of `one_of` connections. The capture is copied to `target` on
     this machine, and removed once it was read, unless `keep`.
@@ -48,7 +57,7 @@ class WireTap:
     place: str
     host: Host
     interface: str
-    client_address: str
+    addresses: FlowAddresses
     ends: FlowEnds
     target: Path
     keep: bool = False
@@ -68,9 +77,9 @@ class WireTap:
         """Return the command that captures."""
         options = ["-n", "-p", "-Z", "root", "-s", str(_SNAP_BYTES), "-B", str(_RING_KIB)]
         options += ["--time-stamp-precision=nano", "-w", self.path]
-        pair = f"host {self.client_address} and host {self.ends.address} and not arp"
+        pair = f"host {self.addresses.client} and host {self.addresses.server} and not arp"
         if self.one_of > 1:
-            pair = f"{pair} and {connection_filter(self.client_address, self.one_of)}"
+            pair = f"{pair} and {connection_filter(self.addresses.client, self.one_of)}"
         return confined(["tcpdump", "-i", self.interface, *options, pair], self.cpus, "")
 
     def start(self) -> None:
@@ -140,7 +149,7 @@ class WireTap:
 
 
 def _read_tcp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
-    client, server, ports = tap.client_address, tap.ends.address, [tap.ends.port]
+    (client, server), ports = tap.addresses, [tap.ends.port]
     exchanges: Latencies | None = None
     if view.exchanges:
         found = read_exchanges(tap.target, client=client, server=server, ports=ports, message_bytes=view.message_bytes)
@@ -186,8 +195,8 @@ def _opened(traffic: WireTraffic) -> int:
 def _read_udp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
     capture = read_datagrams(
         tap.target,
-        client=tap.client_address,
-        server=tap.ends.address,
+        client=tap.addresses.client,
+        server=tap.addresses.server,
         ports=[tap.ends.port],
         key=view.key,
         datagram_bytes=view.message_bytes,
@@ -233,7 +242,7 @@ def differences(result: FlowResult, taps: Sequence[WireFigures], view: WireView)
     Bytes are compared with the tap on the receiver's side, times with that beside the client.
     """
     by_place = {tap.place: tap for tap in taps if not tap.error}
-    client, guest = by_place.get(CLIENT), by_place.get(GUEST)
+    client, guest = by_place.get(CLIENT), by_place.get(GUEST, by_place.get(HOST))
     tool = FlowFigures(
         result.run_to_server_bytes, result.run_to_client_bytes, _percentiles(result.latencies, view.compared)
     )
@@ -284,17 +293,19 @@ def _without_buffered(tool: FlowFigures, wire: FlowFigures, buffered: int) -> Fl
 def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigures) -> Iterator[str]:
     """Yield a text if a tool reports another number of lost datagrams than was lost between the two taps."""
     sent, arrived = client.to_server_segments, guest.to_server_segments
-    end, where = "server", "guest"
+    end, where = "server", "behind the guest's link,"
     if result.to_client_bytes is not None:
         sent, arrived = guest.to_client_segments, client.to_client_segments
-        end, where = "client", "client"
+        end, where = "client", "behind the client's link,"
+    if guest.place == HOST:
+        where = "in the user networking of the host, or"
     if sent is None or arrived is None or client.dropped_frames or guest.dropped_frames:
         return
     on_link, allowed = sent - arrived, BYTES_TOLERANCE * sent
     if abs(lost - on_link) > allowed:
         yield (
             f"{lost:,} of {result.started or 0:,} datagrams lost by the tool, {on_link:,} of {sent:,} between the "
-            f"taps: the others were dropped behind the {where}'s link, in the socket of the tool's {end}"
+            f"taps: the others were dropped {where} in the socket of the tool's {end}"
         )
 
 

@@ -104,12 +104,26 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
+class TapPoint:
+    """Where a stream's flows are captured nearest to a guest: an interface of its host, and the server's address there.
+
+    If it `ends_connections`, a process of the host accepts the connections of clients there, and passes their data on
+    to the guest: handshakes and acknowledgements are those of the host.
+    """
+
+    interface: str
+    server_address: str
+    ends_connections: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class UutPlan:
     """The steps and requirements of a UUT: pure data, known before anything is touched.
 
     `needs` are the requirements of its machine, as `netbench doctor` names them. `load_needs` are those of a load
     inside it; None where no load can run there. `own_kernel`: a separate kernel schedules what runs inside it.
-    `in_process`: a process forwards, which competes for CPUs with the threads that receive.
+    `in_process`: a process forwards, which competes for CPUs with the threads that receive. `listening` and `taps` are
+    those of Ready.
     """
 
     steps: tuple[Step, ...] = ()
@@ -118,6 +132,8 @@ class UutPlan:
     pace: DurationEstimate = AT_ONCE
     own_kernel: bool = False
     in_process: bool = False
+    listening: Mapping[str, str] = field(default_factory=dict)
+    taps: Mapping[str, TapPoint] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +151,8 @@ class Ready:
     that varies are one VariedValue.
 
     `addresses` has, by stream, the IPv4 address towards the source at which clients reach servers inside it. These
-    listen at that address too, unless `listening` has another one for the stream, to which it is translated.
+    listen at that address too, unless `listening` has another one for the stream, to which it is translated. `taps` has
+    the places to capture flows, by stream; by default the ingress NIC.
     """
 
     next_hop_macs: Mapping[str, str]
@@ -147,6 +164,7 @@ class Ready:
     at_sink: Mapping[str, LayersChange] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)
     listening: Mapping[str, str] = field(default_factory=dict)
+    taps: Mapping[str, TapPoint] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +205,19 @@ class UnitUnderTest:
         return ""
 
     @property
+    def unforwarding_reason(self) -> str:
+        """Why it forwards no frames at all, and only serves; empty if it forwards."""
+        return ""
+
+    @property
     def unserved_reason(self) -> str:
         """Why no server can run inside it; empty if it has an address and runs commands."""
         return "netbench runs no commands inside it"
+
+    @property
+    def ends_connections(self) -> bool:
+        """Whether its host accepts the connections of clients, in place of the server in the guest."""
+        return False
 
     @property
     def probe_limit_s(self) -> float | None:

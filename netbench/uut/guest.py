@@ -1,7 +1,8 @@
 """A guest that forwards: the UUT for each VMM. Its machine attaches it, and its kernel forwards as `raw` does."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from netbench.errors import ChangeError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
@@ -13,7 +14,7 @@ from netbench.linux.machine import Machine
 from netbench.model.frame_size import USUAL_MTU
 from netbench.model.packet import Packet
 from netbench.model.paths import InterfaceRef, Nic, StreamPath, inside_nics
-from netbench.model.points import PointKind
+from netbench.model.points import PointKind, Points
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut import reception_probe
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
@@ -43,7 +44,8 @@ from netbench.uut.packet_support import (
     unsupported_reason,
 )
 from netbench.uut.routing import await_silence
-from netbench.vmm.base import GuestSpec, RunningGuest, Vmm, guest_directory
+from netbench.vmm.attachment import Attachment
+from netbench.vmm.base import GuestNic, GuestSpec, RunningGuest, Vmm, guest_directory
 
 _RECEPTION_S = 20.0
 _POLL_S = 0.05
@@ -69,7 +71,7 @@ class ChangeInside:
 
 
 @dataclass(slots=True)
-class _Running:
+class StartedGuest:
     """A started guest; once it is ready, also its NICs and the bridges that they are attached to."""
 
     guest: RunningGuest
@@ -86,9 +88,12 @@ class _Running:
 class Guest(UnitUnderTest):
     """A guest of any VMM that forwards between two NICs per stream; a stream and its reverse stream share these two."""
 
+    # The NICs that receive frames and send them on.
+    _roles: ClassVar[tuple[str, str]] = ("ingress", "egress")
+
     def __init__(self, vmm: Vmm) -> None:
         self._vmm = vmm
-        self._running: _Running | None = None
+        self._running: StartedGuest | None = None
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         for path in paths:
@@ -120,12 +125,12 @@ class Guest(UnitUnderTest):
         vmm, paths = self._vmm, assignment.paths
         spec = self._spec(assignment)
         attachment = vmm.attachment(spec)
-        named = {path.name: _named_nics(path) for path in paths}
+        named = {path.name: self._named_nics(path) for path in paths}
         steps: list[Step] = [
             # First, because a group that a driver makes may be below this one.
             *(() if vmm.applies_cpu_shares else assignment.cgroup_changes),
             *vmm.changes(spec),
-            *(() if vmm.elsewhere else attaching_changes(paths, attachment, self._towards(paths))),
+            *(() if vmm.elsewhere else self._attaching(assignment, attachment)),
             StartGuest(spec, vmm.command(spec)),
             *map(ChangeInside, self._changes_inside(paths, named, assignment.packets)),
         ]
@@ -133,7 +138,7 @@ class Guest(UnitUnderTest):
             steps=tuple(steps),
             needs=vmm.needs()
             | attachment.needs
-            | (set() if vmm.elsewhere or attachment.on_nic else {"bridge", "bridge-nf"})
+            | (set() if vmm.elsewhere or attachment.on_nic else self._needs_of_bridges)
             | (
                 set()
                 if vmm.own_kernel
@@ -151,7 +156,7 @@ class Guest(UnitUnderTest):
             cgroup_procs = "" if self._vmm.applies_cpu_shares else site.assignment.cgroup_procs(host)
             spec = replace(step.spec, cgroup_procs=cgroup_procs, netns=host.netns)
             guest = self._vmm.start(spec, host)
-            self._running = _Running(guest, self._links(spec, site.paths), {}, {})
+            self._running = StartedGuest(guest, self._links(spec, site.paths), {}, {})
 
     def ready(self) -> Ready:
         """Return once the guest has booted and forwards; TestbedError with the cause when it does not."""
@@ -171,7 +176,7 @@ class Guest(UnitUnderTest):
             quiet_time_s=running.guest.quiet_time_s,
             inside=host,
             facts=facts | site.assignment.cpu_facts,
-            points=guest_points(site.paths, running.links),
+            points=self._points(site.paths, running.links),
             at_sink=at_sink(
                 list(_seen_inside(site.paths, running.nics)) if site.paths else [],
                 self._vmm.options.forward,
@@ -214,6 +219,11 @@ class Guest(UnitUnderTest):
             running.guest.stop()
 
     @property
+    def _needs_of_bridges(self) -> frozenset[str]:
+        """The requirements of bridges between its NICs and those of its machine."""
+        return frozenset({"bridge", "bridge-nf"})
+
+    @property
     def _stack(self) -> PointKind:
         """The part of the kernel that forwards, with its rules: in a shared kernel others may add rules."""
         forward = self._vmm.options.forward
@@ -222,13 +232,13 @@ class Guest(UnitUnderTest):
         return PointKind.BRIDGE if forward == "bridge" else PointKind.IP_COUNTERS
 
     @property
-    def _started(self) -> _Running:
+    def _started(self) -> StartedGuest:
         if self._running is None:
             raise TestbedError("the guest is not provisioned")
         return self._running
 
     @property
-    def _at_work(self) -> _Running:
+    def _at_work(self) -> StartedGuest:
         """The guest; TestbedError when it does not run."""
         running = self._started
         death = running.guest.death()
@@ -247,7 +257,22 @@ class Guest(UnitUnderTest):
             weight=own.cpu_shares.weight,
             limit=own.cpu_shares.limit,
         )
-        return replace(spec, nics=guest_nics(own.paths, self._vmm.attachment(spec).kind))
+        return replace(spec, nics=self._nics(own.paths, self._vmm.attachment(spec).kind))
+
+    def _nics(self, paths: Sequence[StreamPath], kind: str) -> tuple[GuestNic, ...]:
+        return guest_nics(paths, kind)
+
+    def _attaching(self, own: Assignment, attachment: Attachment) -> Iterable[Change]:
+        """Return the changes that attach its NICs to those of its machine."""
+        return attaching_changes(own.paths, attachment, self._towards(own.paths))
+
+    def _points(self, paths: Sequence[StreamPath], links: Sequence[GuestLink]) -> Points:
+        return guest_points(paths, links)
+
+    def _named_nics(self, path: StreamPath) -> GuestNics:
+        """Return placeholders for the NIC names, which are unknown until the guest runs."""
+        ingress, egress = (f"{path.role_forth(role).upper()}-{path.nics_of.name}" for role in self._roles)
+        return GuestNics(ingress, egress)
 
     def _links(self, spec: GuestSpec, paths: Sequence[StreamPath]) -> tuple[GuestLink, ...]:
         """Return its links to the NICs of its streams; none where it is on another machine."""
@@ -270,7 +295,7 @@ class Guest(UnitUnderTest):
     def _handling(self, packets: tuple[Packet, ...]) -> PacketHandling:
         return PacketHandling(self._vmm.options, packets)
 
-    def _forward(self, site: Site, running: _Running, host: Host) -> None:
+    def _forward(self, site: Site, running: StartedGuest, host: Host) -> None:
         """Make it forward, and wait until frames really reach it."""
         title = running.guest.spec.title
         running.nics = self._find_nics(site.paths, host, title)
@@ -297,14 +322,14 @@ class Guest(UnitUnderTest):
         """Return the names of its NICs by stream, found by their MAC addresses."""
         by_mac = {nic.mac: name for name, nic in read_nics(host).items()}
         try:
-            macs = {path.name: (guest_mac(path, "ingress"), guest_mac(path, "egress")) for path in paths}
-            return {stream: GuestNics(by_mac[ingress], by_mac[egress]) for stream, (ingress, egress) in macs.items()}
+            names = {path.name: [by_mac[guest_mac(path, role)] for role in self._roles] for path in paths}
+            return {stream: GuestNics(*of_stream) for stream, of_stream in names.items()}
         except KeyError as error:
             model = self._vmm.nic_model
             why = f": its kernel has no driver for {model}" if model else ""
             raise TestbedError(f"{title} has no NIC {error.args[0]}{why}") from None
 
-    def _await_reception(self, site: Site, running: _Running) -> None:
+    def _await_reception(self, site: Site, running: StartedGuest) -> None:
         """Return once every ingress NIC has received a frame: some have a carrier and receive nothing yet."""
         points = points_inside(running.nics, own_kernel=False)
 
@@ -340,12 +365,6 @@ def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> 
         ingress = Nic("guest", None, None, own.ingress, guest_mac(path, "ingress"), is_port=False)
         egress = Nic("guest", None, None, own.egress, guest_mac(path, "egress"), is_port=False)
         yield replace(path, ingress=ingress, egress=egress)
-
-
-def _named_nics(path: StreamPath) -> GuestNics:
-    """Return placeholders for the NIC names, which are unknown until the guest runs."""
-    ingress, egress = (f"{path.role_forth(role).upper()}-{path.nics_of.name}" for role in ("ingress", "egress"))
-    return GuestNics(ingress, egress)
 
 
 def _used_s(inside_s: float | None, outside_s: float | None) -> dict[str, float]:

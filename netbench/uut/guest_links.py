@@ -9,7 +9,7 @@ from netbench.linux.machine import Machine
 from netbench.model.paths import PREFIX, InterfaceRef, Nic, StreamPath, each_nic_once, inside_nics
 from netbench.model.points import CounterReading, CountingPoint, PathSection, PointKind, Points, forwarding_point
 from netbench.uut.forwarding import forwards, no_bridge_netfilter, no_ipv6
-from netbench.vmm.attachment import Attachment
+from netbench.vmm.attachment import Attachment, PrivateNetwork
 from netbench.vmm.base import GuestNic
 
 _VIRTUAL_NIC = CountingPoint("VMM ingress", PathSection.BEFORE, names_segment=True)
@@ -71,8 +71,20 @@ def guest_nics(paths: Sequence[StreamPath], kind: str) -> tuple[GuestNic, ...]:
     )
 
 
+def private_nics(paths: Sequence[StreamPath], kind: str) -> tuple[GuestNic, ...]:
+    """Return the NICs of a guest in private networks: one for each stream."""
+    return tuple(
+        GuestNic(
+            _name(path, "ingress", kind[0]), guest_mac(path, "ingress"), path.name, "ingress", PrivateNetwork.of(path)
+        )
+        for path in paths
+    )
+
+
 def guest_links(paths: Sequence[StreamPath], attachment: Attachment) -> tuple[GuestLink, ...]:
-    """Return the links of these NICs to NICs of the guest's machine."""
+    """Return the links of these NICs to NICs of the guest's machine; none without interfaces of the machine."""
+    if not attachment.has_interface:
+        return ()
 
     def link(path: StreamPath, role: str, nic: Nic) -> GuestLink:
         interface, bridge = _name(path, role, attachment.kind[0]), _name(path, role, "b")
@@ -102,6 +114,12 @@ def attaching_changes(
     paths: Sequence[StreamPath], attachment: Attachment, towards: Mapping[str, str]
 ) -> Iterator[Change]:
     """Yield the changes that attach and bridge each NIC; `towards` has the destination MAC address by stream."""
+    if not attachment.has_interface:
+        for path in each_nic_once(paths):
+            for role, nic in zip(("ingress", "egress"), inside_nics(path), strict=True):
+                name = _name(path, role, attachment.kind[0])
+                yield from attachment.changes(nic.netns, name, guest_mac(path, role), nic.interface)
+        return
     every, links = guest_links(paths, attachment), guest_links(each_nic_once(paths), attachment)
     if attachment.on_nic:
         for link in links:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, field_validator
 
-from netbench.errors import TestbedError
+from netbench.errors import KeyedError, TestbedError
 from netbench.hosts.base import Host, Process, machine_name
 from netbench.hosts.pipes import end
 from netbench.hosts.remote_code import RunsNetbench, VmWithNetbench
@@ -18,7 +18,7 @@ from netbench.model.fields import BootLimit
 from netbench.model.packet_options import PacketOptions
 from netbench.model.paths import PREFIX, StreamPath
 from netbench.model.virtualisation import DurationEstimate, NicKind, Supports, Virtualisation
-from netbench.vmm.attachment import Attachment, tap
+from netbench.vmm.attachment import NETWORKS, Attachment, PrivateNetwork, tap
 
 
 class GuestOptions(PacketOptions):
@@ -34,6 +34,12 @@ class GuestOptions(PacketOptions):
     boot_limit: BootLimit = 60.0
     """Longest time to boot."""
 
+    def refuse_forwarding(self, attachment: str) -> None:
+        """Raise KeyedError for an option about frames that are forwarded, with an attachment that forwards none."""
+        for name in GuestOptions.model_fields:
+            if name in self.model_fields_set and name != "boot_limit":
+                raise KeyedError(name, f"a guest with `attachment: {attachment}` forwards no frames; leave it out")
+
     @field_validator("forward", mode="before")
     @classmethod
     def _can_be_done(cls, forward: object) -> object:
@@ -47,13 +53,14 @@ class GuestNic:
     """A NIC of a guest: its MAC address, and the interface that is the machine's end of its attachment.
 
     `stream` is the stream whose frames it receives (`role` ingress) or sends (egress). For the frames of its reverse
-    stream the roles are swapped.
+    stream the roles are swapped. `network` is its private network, if it is in one.
     """
 
     interface: str
     mac: str
     stream: str = ""
     role: str = ""
+    network: PrivateNetwork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +242,12 @@ class Vmm:
     def nic_model(self) -> str:
         """Return the NIC model that its guests need a driver for; empty if there is no choice."""
         return str(getattr(self.options, "nic", ""))
+
+    @property
+    def network(self) -> str:
+        """The private network of its guests, a key of NETWORKS; empty: they are attached to NICs of the machine."""
+        attachment = str(getattr(self.options, "attachment", ""))
+        return attachment if attachment in NETWORKS else ""
 
     def attachment(self, spec: GuestSpec) -> Attachment:
         """Return how the NICs of a guest are attached to their machine."""

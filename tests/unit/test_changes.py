@@ -18,6 +18,7 @@ from netbench.linux.changes import (
     AddForwardingEntries,
     AddForwardingEntry,
     AddIngress,
+    AddMacvlan,
     AddMacvtap,
     AddNamespace,
     AddNeighbour,
@@ -127,6 +128,12 @@ EACH = {
         "sh -c 'echo 00000002,00000001 | tee /sys/class/net/nb-t/queues/rx-*/rps_cpus'"
     ),
     AddMacvtap("nb-a", "nb-m", "nb-in"): "ip -n nb-a link add link nb-in name nb-m type macvtap mode passthru",
+    AddMacvlan("nb-a", "nb-m", "nb-in", "nb-g", "02:00:00:00:00:01"): (
+        "ip -n nb-a link add link nb-in name nb-m netns nb-g address 02:00:00:00:00:01 type macvlan mode bridge"
+    ),
+    AddRoute(None, 4, "eth0", 254, "10.118.1.1", "198.18.1.0/24"): (
+        "ip -4 route add 198.18.1.0/24 via 10.118.1.1 dev eth0 onlink table 254"
+    ),
     AddTap("nb-a", "nb-t"): "ip -n nb-a tuntap add dev nb-t mode tap vnet_hdr",
     AddTap(None, "nb-t", 2): "ip tuntap add dev nb-t mode tap vnet_hdr multi_queue",
     AddRunDirectory("/run/netbench/vm/x"): "mkdir -p -m 700 /run/netbench/vm/x",

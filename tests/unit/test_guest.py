@@ -201,7 +201,7 @@ class Life:
         self.tried.append((wanted, image))
         return self.acceleration
 
-    def _start(self, spec, machine, host):
+    def _start(self, spec, machine, host, passts=()):
         self.qemu = FakeQemu(spec, machine, host)
         return self.qemu
 

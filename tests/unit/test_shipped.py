@@ -21,8 +21,8 @@ SHIPPED_TOPOLOGIES, SHIPPED_PROFILES, KINDS_OF_UUTS = map(
     (
         """
         lab-cabled lab-encapsulations lab-kvm lab-virtualbox lab-vm lab-vmm lab-xen
-        netns netns-3 netns-both netns-datapaths netns-demo netns-encapsulations netns-isolation netns-neighbour
-        netns-qemu-e1000 netns-qemu-virtio netns-qemu-vmxnet3 netns-ssh netns-vmm schlosser2011 two-nics
+        netns netns-3 netns-attachments netns-both netns-datapaths netns-demo netns-encapsulations netns-isolation
+        netns-neighbour netns-qemu-e1000 netns-qemu-virtio netns-qemu-vmxnet3 netns-ssh netns-vmm schlosser2011 two-nics
         """,
         """
         bandwidth demo encapsulations flows interference ndr quick response-time rfc2544 rfc2544-short schlosser2011

@@ -13,7 +13,7 @@ from netbench.model.workload import workload_of
 from netbench.tools.base import WireView
 from netbench.tools.http import Http, HttpOptions
 from netbench.trial.flows import GuestFlows, judge_flows
-from netbench.trial.wire_taps import CLIENT, GUEST, differences
+from netbench.trial.wire_taps import CLIENT, GUEST, HOST, differences
 
 MB = 10**6
 TCP, UDP = WireView(), WireView("udp")
@@ -52,6 +52,18 @@ CASES = {
     "a useless tap": (UPLOAD, (tap(CLIENT), WireFigures(GUEST, error="broken")), TCP, ()),
     "datagrams lost on the link, as the tool reports": (DATAGRAMS, LOST_ON_LINK, UDP, ()),
     "datagrams lost behind the link": (DATAGRAMS, (tap(CLIENT), tap(GUEST)), UDP, ("behind the guest's link",)),
+    "bytes that differ at the host": (
+        UPLOAD,
+        (tap(CLIENT), tap(HOST, to_server_bytes=9_980_000)),
+        TCP,
+        ("bytes to the server",),
+    ),
+    "datagrams lost behind the host's NIC": (
+        DATAGRAMS,
+        (tap(CLIENT), tap(HOST)),
+        UDP,
+        ("in the user networking of the host, or in the socket of the tool's server",),
+    ),
     "lost on the link, and the tool reports none": (
         replace(DATAGRAMS, lost_datagrams=0),
         LOST_ON_LINK,

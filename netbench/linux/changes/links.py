@@ -110,6 +110,30 @@ class AddMacvtap(AddLink):
 
 
 @dataclass(frozen=True, slots=True)
+class AddMacvlan(AddLink):
+    """A virtual NIC on a NIC, in the namespace of a guest, which receives the frames to its own MAC address.
+
+    In mode bridge it also exchanges frames with others on that NIC (macvlan.c).
+    """
+
+    REQUEST: ClassVar[str] = (
+        "link add link {0.nic} name {0.interface} netns {0.guest_netns} address {0.mac} type macvlan mode bridge"
+    )
+    nic: str
+    guest_netns: str
+    mac: str
+
+    @property
+    def undo_tool(self) -> tuple[str, ...]:
+        # It does not go with the guest's namespace, which the kernel removes late: its address is reserved until then.
+        return tool_in("ip", self.guest_netns)
+
+    def with_former_state(self, state: MachineState) -> Self:
+        state.refuse_existing(self.guest_netns, self.interface)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
 class SetUp(RequestInNamespace):
     """Bring an interface up; `was_up` is its former state, None where the same command creates it."""
 

@@ -54,11 +54,15 @@ class AddRule(RequestOfFamily):
 
 @dataclass(frozen=True, slots=True)
 class AddRoute(RequestOfFamily):
-    """The default route of a table: through a neighbour on `interface`, or without `gateway` to the machine itself."""
+    """A route of a table: through a neighbour on `interface`, or without `gateway` to the machine itself.
+
+    `destination` is a network in CIDR notation; empty: the default route, which is the table's only one.
+    """
 
     interface: str
     table: int
     gateway: str = ""
+    destination: str = ""
 
     @property
     def line(self) -> tuple[str, ...]:
@@ -70,12 +74,13 @@ class AddRoute(RequestOfFamily):
 
     @property
     def _route(self) -> tuple[str, ...]:
-        destination = _ANY[self.version]
+        destination = self.destination or _ANY[self.version]
         if not self.gateway:
             return self._words(f"local {destination} dev {{0.interface}} table {{0.table}}")
         return self._words(f"{destination} via {{0.gateway}} dev {{0.interface}} onlink table {{0.table}}")
 
     def with_former_state(self, state: MachineState) -> Self:
-        if self._listed(state, "route", "show", "table", str(self.table)):
-            raise not_ours(f"the routing table {self.table}")
+        exactly = ("exact", self.destination) if self.destination else ()
+        if self._listed(state, "route", "show", *exactly, "table", str(self.table)):
+            raise not_ours(" ".join((f"the routing table {self.table}", *exactly)))
         return self

@@ -4,10 +4,11 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from netbench.errors import KeyedError, MachineGoneError, TestbedError, UsageError
 from netbench.hosts.base import GoneError, Host, run_checked
@@ -19,11 +20,11 @@ from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import root_on, roots
 from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
 from netbench.linux.proc import is_there, memory_of, processes_of
-from netbench.linux.requirements import Command, Facility, require_on_host
+from netbench.linux.requirements import ON_VETH, Command, Facility, Feature, Probes, require_on_host
 from netbench.model.fields import Memory
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.attachment import Attachment, veth
+from netbench.vmm.attachment import MASQUERADE, Attachment, macvlan, refuse_attachment, veth
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
 from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, GuestByCommand, stopped_on_error
 from netbench.vmm.container.cgroups import MEMINFO, MEMORY_GROUPS, AddMemoryGroup, cgroup_procs_files, with_limit
@@ -71,6 +72,10 @@ _BEFORE_ITS_OWN = ["/bin/sh", "-c", f'echo {_READY}; exec "$@"', "sh"]  # if the
 # passed on to the container. It is empty in a VM, which ends with the run anyway.
 _START = f'export {MARK}="${{{MARK}-}}" && '
 _START += 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
+_ATTACHED_OTHERWISE = {
+    "macvtap": "it is for guests with a separate kernel; a container has macvlan",
+    **dict.fromkeys(("user", "passt"), "user networking is for guests of kind qemu; a container has bridge or nat"),
+}
 _FIRST = 1  # the process id of its first process inside the container
 _END_S = 5.0
 _POLL_S = 0.005
@@ -88,6 +93,10 @@ class ContainerOptions(GuestOptions):
 
     runtime: Literal["lxc", "podman", "libvirt"] = "lxc"
     """Container runtime."""
+    attachment: Annotated[
+        Literal["bridge", "macvlan", "nat"], BeforeValidator(partial(refuse_attachment, others=_ATTACHED_OTHERWISE))
+    ] = "bridge"
+    """bridge: bridged. macvlan: virtual NICs on NICs of the host, with routing. nat: a private network; serves only."""
     memory: Memory | None = None
     """Memory limit of all processes, without swap. Default: none."""
     root: Literal["host", "image"] = "host"
@@ -117,6 +126,12 @@ class ContainerOptions(GuestOptions):
             raise KeyedError(
                 "image", "it is for root: image; with root: host a container has the programs of its machine"
             )
+        if self.attachment == "macvlan" and self.forward not in ("route", "flowtable"):
+            raise KeyedError(
+                "attachment", "a macvlan receives only frames to its own MAC address; use forward: route, or bridge"
+            )
+        if self.attachment == "nat":
+            self.refuse_forwarding(self.attachment)
         if self.runtime == "libvirt" and self.memory:
             raise KeyedError("memory", "libvirt makes its own control groups; use runtime lxc or podman for a limit")
         return self
@@ -146,9 +161,19 @@ class Container(Vmm):
         BINDINGS,
         Command("nsenter", "util-linux", "commands inside containers", optional=True),
         MEMORY_GROUPS,
+        MASQUERADE,
+        Feature(
+            "macvlan",
+            "containers on NICs of the host",
+            ON_VETH,
+            "CONFIG_MACVLAN",
+            "macvlan",
+            Probes.macvlan,
+            optional=True,
+        ),
     )
     kinds = (Virtualisation.OS_LEVEL,)
-    supports = replace(Vmm.supports, attachments=("veth",))
+    supports = replace(Vmm.supports, attachments=("veth", "macvlan", "veth behind NAT"))
     pace: ClassVar[DurationEstimate] = DurationEstimate(bring_up_s=0.6, trial_s=0.15)
 
     def __init__(self, options: ContainerOptions) -> None:
@@ -175,7 +200,7 @@ class Container(Vmm):
         return frozenset({"stress-ng"} if self.options.root == "host" and self.options.domain is None else ())
 
     def attachment(self, spec: GuestSpec) -> Attachment:
-        return veth(spec.own_netns)
+        return macvlan(spec.own_netns) if self.options.attachment == "macvlan" else veth(spec.own_netns)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))

@@ -66,8 +66,11 @@ class LibvirtOptions(QemuOptions):
                 "libvirt starts guest images of netbench, or a domain that you have defined (`domain`); "
                 "for a disk image use kind qemu",
             )
-        if self.attachment != "tap":
-            raise KeyedError("attachment", "libvirt attaches its guests by taps here; for a macvtap use kind qemu")
+        if self.attachment not in ("bridge", "nat"):
+            raise KeyedError(
+                "attachment",
+                f"libvirt attaches its guests by taps here, with bridge or nat; for {self.attachment} use kind qemu",
+            )
         return self
 
 
@@ -94,7 +97,7 @@ class Libvirt(Qemu):
     runs_hosts: ClassVar[bool] = False
     supports = replace(
         Qemu.supports,
-        attachments=("tap",),
+        attachments=("tap", "tap behind NAT"),
         counters=("attachment (as domifstat counts)", "NICs, queue and IP layer inside"),
     )
     may_need = (

@@ -10,6 +10,7 @@ from netbench.hosts.host_wrappers import confined
 from netbench.hosts.remote_code import program_command
 from netbench.hosts.trusted_code import module_command
 from netbench.images.recipe import load_recipe
+from netbench.vmm.attachment import PrivateNetwork
 from netbench.vmm.qemu import open_nics
 
 AGENT_PORT = "netbench.agent"
@@ -33,7 +34,10 @@ _CONSOLES = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
 
 @dataclass(frozen=True, slots=True)
 class VirtualNic:
-    """A NIC of a guest, on a tap of this machine; or at the end of a `cable`, in the notation of `open_nics`."""
+    """A NIC of a guest, on a tap of this machine; or at the end of a `cable`, in the notation of `open_nics`.
+
+    With a `network` it has QEMU's user networking, unless it has a cable.
+    """
 
     tap: str
     mac: str
@@ -42,6 +46,7 @@ class VirtualNic:
     vhost: bool = False
     macvtap: bool = False  # QEMU receives it open, because it opens only taps itself
     cable: str = ""
+    network: PrivateNetwork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,10 @@ class RunFiles:
         self.console = directory / "console"  # only if libvirt starts the guest
         self.nvram = directory / "nvram"  # UEFI variables of a guest that is a copy of a libvirt domain
         self.pid = directory / "pid"  # QEMU's process id, as text
+
+    def passt(self, nic: int) -> Path:
+        """Return the socket between QEMU and the passt of a NIC, by its number from 0."""
+        return self.directory / f"passt{nic}"
 
 
 def qemu_program() -> str:
@@ -222,6 +231,15 @@ def _backend(number: int, nic: VirtualNic) -> tuple[str, str]:
     if nic.cable:
         server = "on" if nic.cable.startswith("listen:") else "off"
         return "stream", f"server={server},addr.type=fd,addr.str={open_nics.FIRST_FILE + number}"
+    if nic.network:
+        return "user", _user_networking(nic.network)
     if nic.macvtap:
         return "tap", f"fd={open_nics.FIRST_FILE + number}"
     return "tap", f"ifname={nic.tap},script=no,downscript=no"
+
+
+def _user_networking(network: PrivateNetwork) -> str:
+    """Return the options of SLIRP: the guest's network, and the port of this machine that leads to the guest."""
+    to = f"{network.machine_address}:{network.port}-{network.address}:{network.port}"
+    ports = ",".join(f"hostfwd={protocol}:{to}" for protocol in ("tcp", "udp"))
+    return f"ipv6=off,net={network.range},host={network.gateway},{ports}"

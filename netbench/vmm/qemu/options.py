@@ -1,6 +1,7 @@
 """How a topology describes a guest under QEMU."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
@@ -9,6 +10,7 @@ from netbench.errors import KeyedError
 from netbench.model.fields import Memory, Vcpus, as_kind
 from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import NicKind
+from netbench.vmm.attachment import ENDING, NETWORKS, refuse_attachment
 from netbench.vmm.base import GuestOptions
 
 
@@ -55,6 +57,10 @@ def switch(value: object) -> object:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
+_ATTACHED_OTHERWISE = {
+    "tap": "write bridge: a tap that is bridged to a NIC of the host",
+    "macvlan": "it is for containers; a guest under QEMU has macvtap",
+}
 NicModel = Literal["virtio-net-pci", "e1000", "vmxnet3", "rtl8139"]
 NIC_KINDS: Mapping[str, NicKind] = {
     "virtio-net-pci": "paravirtual",
@@ -73,8 +79,12 @@ class QemuOptions(GuestOptions):
 
     nic: NicModel = "virtio-net-pci"
     """Model of the virtual NICs."""
-    attachment: Literal["tap", "macvtap"] = "tap"
-    """tap: bridged. macvtap: a tap over the host's NIC, used by this guest alone."""
+    attachment: Annotated[
+        Literal["bridge", "macvtap", "nat", "user", "passt"],
+        BeforeValidator(partial(refuse_attachment, others=_ATTACHED_OTHERWISE)),
+    ] = "bridge"
+    """bridge: a tap, bridged. macvtap: a tap over the host's NIC, used by this guest alone. nat, user (SLIRP), passt: a
+    private network; it serves only."""
     vhost: Annotated[Literal["auto", "on", "off"], BeforeValidator(switch)] = "auto"
     """Move frames of virtio NICs in the host's kernel; auto: where /dev/vhost-net exists."""
     queues: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
@@ -108,8 +118,12 @@ class QemuOptions(GuestOptions):
     def _fits(self) -> Self:
         if self.queues > 1 and self.nic != "virtio-net-pci":
             raise KeyedError("queues", f"{self.nic} over a tap has one queue; only virtio-net-pci has more")
-        if self.queues > 1 and self.attachment == "macvtap":
-            raise KeyedError("queues", "over a macvtap a guest has one queue; leave out attachment")
+        if self.queues > 1 and self.attachment in ("macvtap", *ENDING):
+            raise KeyedError("queues", f"with `attachment: {self.attachment}` a guest has one queue; use bridge or nat")
+        if self.vhost == "on" and self.attachment in ENDING:
+            raise KeyedError("vhost", f"with `attachment: {self.attachment}` a process moves the frames; leave it out")
+        if self.attachment in NETWORKS:
+            self.refuse_forwarding(self.attachment)
         if self.cpus_known and self.queues > self.cpus:
             raise KeyedError("queues", f"{self.queues} need as many vCPUs to serve them; cpus is {self.cpus}")
         if self.vhost == "on" and self.nic != "virtio-net-pci":

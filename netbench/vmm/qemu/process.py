@@ -14,6 +14,7 @@ from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.connected_guest import LAST_WORDS_S, ConnectedGuest, pid_in
 from netbench.vmm.qemu.command import RunFiles, VirtualMachine, qemu_command
+from netbench.vmm.qemu.passt import Passt
 from netbench.vmm.qemu.qmp import QmpConnection
 
 _EMULATED_QUIET_TIME_S = 0.2  # a tap's queue holds 1000 frames, and an emulated guest is slow
@@ -56,15 +57,19 @@ class QemuVm(ConnectedGuest):
 class QemuGuest(QemuVm):
     """A guest under a QEMU of netbench, from start() to stop()."""
 
-    def __init__(self, spec: GuestSpec, machine: VirtualMachine, host: Host) -> None:
+    def __init__(self, spec: GuestSpec, machine: VirtualMachine, host: Host, passts: Sequence[Passt] = ()) -> None:
+        """`passts` are the processes of its user networking."""
         super().__init__(spec, host)
         self._description = machine
+        self._passts = passts
         self._monitor: QmpConnection | None = None
         self._complaint: Tail | None = None
         self._keeper: Process | None = None
 
     def start(self) -> None:
         """Start QEMU and connect to its monitor; TestbedError, with QEMU's output, when it ends instead."""
+        for number, passt in enumerate(self._passts):
+            passt.start(self.files.passt(number))
         self.process = self._host.spawn(qemu_command(self._description, self.files, self._host))
         assert self.process.stdout is not None
         assert self.process.stderr is not None
@@ -93,7 +98,7 @@ class QemuGuest(QemuVm):
 
     def death(self) -> str:
         """Return why the guest does not run: QEMU ended, or the guest is paused or crashed; empty if it runs."""
-        ended = self.end_of_vmm()
+        ended = self.end_of_vmm() or next(filter(None, (passt.death() for passt in self._passts)), "")
         if ended or self._monitor is None:
             return ended
         try:
@@ -101,6 +106,16 @@ class QemuGuest(QemuVm):
         except TestbedError as error:
             return self.end_just_now() or str(error)
         return "" if status == "running" else f"{self.spec.title} is not running: QEMU reports {status!r}"
+
+    def cpu_s(self) -> float | None:
+        """Return the CPU time of QEMU and of its user networking, in seconds."""
+        own_s = super().cpu_s()
+        return None if own_s is None else own_s + sum(passt.cpu_s() for passt in self._passts)
+
+    def memory_bytes(self) -> int | None:
+        """Return the memory of QEMU and of its user networking."""
+        own = super().memory_bytes()
+        return None if own is None else own + sum(passt.memory_bytes() for passt in self._passts)
 
     def pin(self, vcpus: Sequence[Sequence[int]], io: Sequence[int]) -> None:
         """Bind vCPU n to the CPUs vcpus[n], and all other threads to `io`; empty: anywhere.
@@ -145,6 +160,8 @@ class QemuGuest(QemuVm):
                 self.process.kill()
                 self.console()  # to its end
                 end(self.process, _END_S)
+            for passt in self._passts:
+                passt.stop()
 
     @property
     def _pid(self) -> int:

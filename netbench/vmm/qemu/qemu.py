@@ -28,8 +28,8 @@ from netbench.linux.requirements import (
 )
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.attachment import Attachment, macvtap, tap
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm, on_vm
+from netbench.vmm.attachment import ENDING, MASQUERADE, NETWORKS, Attachment, macvtap, tap, user_networking
+from netbench.vmm.base import GuestNic, GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm, on_vm
 from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.qemu.acceleration import Acceleration, choose, kvm_remedy, recall_kvm, try_kvm
 from netbench.vmm.qemu.command import (
@@ -47,6 +47,7 @@ from netbench.vmm.qemu.command import (
     qemu_program,
 )
 from netbench.vmm.qemu.options import NIC_KINDS, GuestAgentChannel, QemuOptions, SshChannel
+from netbench.vmm.qemu.passt import Passt, passt_command
 from netbench.vmm.qemu.process import QemuGuest
 from netbench.vmm.qemu.qmp import GuestAgentHost, QmpConnection
 
@@ -74,7 +75,11 @@ class Qemu(Vmm):
     runs_hosts: ClassVar[bool] = True
     kinds = (Virtualisation.FULL, Virtualisation.HARDWARE)
     nic_models = NIC_KINDS
-    supports = replace(Vmm.supports, attachments=("tap", "macvtap"), pinning=_PINNING)
+    supports = replace(
+        Vmm.supports,
+        attachments=("tap", "macvtap", "tap behind NAT", *(NETWORKS[network] for network in ENDING)),
+        pinning=_PINNING,
+    )
     emulated_without = "kvm"
     may_need: ClassVar[tuple[Requirement, ...]] = (
         Feature("tun", "taps for guests", IN_NETNS, "CONFIG_TUN", "tun", Probes.tun, optional=True),
@@ -87,7 +92,9 @@ class Qemu(Vmm):
             Probes.macvtap,
             optional=True,
         ),
+        MASQUERADE,
         Command(qemu_program(), _PACKAGES.get(qemu_program(), "qemu-system"), "guests", optional=True),
+        Command("passt", "passt", "guests with `attachment: passt`", optional=True),
         Command("ssh", "openssh-client", "guests whose disk image is reached over SSH", optional=True),
         Facility(
             "kvm",
@@ -119,6 +126,8 @@ class Qemu(Vmm):
         """Raise UsageError for CPUs that this machine lacks, and for a disk image or key that does not exist."""
         options = self.options
         if on_vm(paths):
+            if options.attachment == "passt":
+                raise UsageError("attachment: a VM that is a host has no passt; use user, or a host that is no VM")
             if options.is_disk:
                 raise UsageError("image: a VM that is a host has no disk images; use a guest image of netbench")
             return  # the CPUs of the VM are checked there
@@ -135,6 +144,7 @@ class Qemu(Vmm):
         needs = {
             f"image:{options.image}": not options.is_disk,
             "ssh": isinstance(options.channel, SshChannel),
+            "passt": options.attachment == "passt",
             "kvm": options.accelerator == "kvm",
             "vhost": options.vhost == "on",
         }
@@ -146,6 +156,8 @@ class Qemu(Vmm):
         return decided.get(self.options.accelerator)
 
     def attachment(self, spec: GuestSpec) -> Attachment:
+        if self.network in ENDING:
+            return user_networking(self.network)
         return macvtap() if self.options.attachment == "macvtap" else tap(self.options.queues)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
@@ -155,7 +167,9 @@ class Qemu(Vmm):
 
     def command(self, spec: GuestSpec) -> str:
         machine = self._machine(spec, self.options.accelerator, self._boot(_PLANNED_SSH_PORT))
-        return shlex.join(qemu_command(replace(machine, confinement=CONFINEMENTS[0]), RunFiles(spec.directory)))
+        qemu = qemu_command(replace(machine, confinement=CONFINEMENTS[0]), RunFiles(spec.directory))
+        passts = (passt_command(nic.network) for nic in spec.nics if nic.network and self.network == "passt")
+        return "".join(f"{shlex.join(passt)} &\n" for passt in passts) + shlex.join(qemu)
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         options = self.options
@@ -165,7 +179,8 @@ class Qemu(Vmm):
         port = free_port(host) if isinstance(options.channel, SshChannel) else 0
         machine = self._machine(spec, acceleration.accelerator, self._boot(port, host), host)
         machine = replace(machine, confinement=confinement(host))
-        guest = QemuGuest(spec, machine, host)
+        passts = [Passt(spec, host, nic) for nic in spec.nics] if self.network == "passt" else []
+        guest = QemuGuest(spec, machine, host, passts)
         with stopped_on_error(guest):
             guest.start()
             guest.pin(options.pin.vcpus, options.pin.io)
@@ -176,7 +191,8 @@ class Qemu(Vmm):
     def _prepare(self, host: Host) -> None:
         """Load modules in a VM of netbench; MissingError where the host has no QEMU."""
         if not is_own_vm(host):
-            require_on_host(outside(host), (need for need in self.may_need if need.name == qemu_program()))
+            programs = {qemu_program(), *self.needs() & {"passt"}}
+            require_on_host(outside(host), (need for need in self.may_need if need.name in programs))
             return
         require_in_vm(host, "lab", qemu_program())
         # One by one: the module for another CPU fails, and the others must still be loaded.
@@ -194,11 +210,20 @@ class Qemu(Vmm):
     def _nics(self, spec: GuestSpec, host: Host | None) -> tuple[VirtualNic, ...]:
         options = self.options
         how = options.nic, options.queues, self._use_vhost(host), options.attachment == "macvtap"
-        nics = [VirtualNic(nic.interface, nic.mac, *how) for nic in spec.nics]
+        nics = [self._nic(spec, nic, VirtualNic(nic.interface, nic.mac, *how)) for nic in spec.nics]
         for end in spec.cables:
             cable = f"{'listen' if end.listens else 'connect'}:{end.socket}"
             nics.append(VirtualNic("", end.mac, _CABLED.get(end.model, end.model), cable=cable))
         return tuple(nics)
+
+    def _nic(self, spec: GuestSpec, nic: GuestNic, virtual: VirtualNic) -> VirtualNic:
+        """Return a NIC with its user networking, if it has any."""
+        match self.network:
+            case "user":
+                return replace(virtual, network=nic.network)
+            case "passt":
+                return replace(virtual, cable=f"connect:{RunFiles(spec.directory).passt(spec.nics.index(nic))}")
+        return virtual
 
     def _boot(self, ssh_port: int, host: Host | None = None) -> KernelBoot | DiskBoot:
         options = self.options
@@ -211,6 +236,8 @@ class Qemu(Vmm):
         return KernelBoot(image.kernel, image.initrd, image.hypervisor)
 
     def _use_vhost(self, host: Host | None) -> bool:
+        if self.network in ENDING:
+            return False
         if self.options.vhost != "auto" or self.options.nic != "virtio-net-pci":
             return self.options.vhost == "on"
         return VHOST_DEVICE.exists() if host is None else exists(host, str(VHOST_DEVICE))
