@@ -41,6 +41,15 @@ from netbench.uut.base import TapPoint
 from netbench.vmm.base import guest_directory
 
 _NO_MAC = "00:00:00:00:00:00"  # of a port, whose address is read once the testbed is up
+_LONGEST_WORD = 4000  # of a command
+
+
+class _OtherMachine(LocalHost):
+    """Stands for the host of a client or server that is no host of this machine: netbench's files are not there."""
+
+    @property
+    def shares_files(self) -> bool:
+        return False
 
 
 def describe(request: CampaignRequest) -> Iterator[str]:
@@ -230,19 +239,21 @@ def _flows(request: CampaignRequest) -> Iterator[str]:
     resolved, profile = request.resolved, request.profile
     own = {stream.name for stream in request.topology.own_streams}
     beside = {neighbour.name: set(neighbour.streams) for neighbour in request.topology.neighbours}
-    host = LocalHost("local", "RUN")
+    here, elsewhere = LocalHost("local", "RUN"), _OtherMachine("local", "RUN")
     for where, guest, serve in workloads_in(profile, resolved.activities):
         tool, is_victim = make_tool(serve.workload), guest == VICTIM
         times = (profile.duration, profile.warm_up_s) if is_victim else (profile.neighbours_duration, profile.warm_up_s)
         demand = Demand(serve.load, *times, profile.seed)
         yield f"# {where} at {serve.load}, in each trial"
         for path in (path for path in resolved.in_use if path.name in (own if is_victim else beside[guest])):
+            host = here if path.source.machine is None else elsewhere
             ends = FlowEnds(path.name, path.number, host, host, path.ingress_ip, "DIRECTORY")
             pairs: dict[str, None] = {}  # lines, each once
             for beside_victim in resolved.guests.values():
                 plan = beside_victim[guest].plan
-                own_ends = replace(ends, listen=plan.listening.get(path.name, ""))
-                pairs[f"  guest: {shlex.join(tool.server_command(own_ends))}"] = None
+                server = elsewhere if plan.own_kernel else host
+                own_ends = replace(ends, server=server, listen=plan.listening.get(path.name, ""))
+                pairs[f"  guest: {_shown(tool.server_command(own_ends))}"] = None
                 for nic in (path.source, path.ingress) if is_victim else ():
                     if nic is not None:
                         usual = TapPoint(nic.interface, path.ingress_ip)
@@ -251,7 +262,12 @@ def _flows(request: CampaignRequest) -> Iterator[str]:
                         tap = WireTap("", host, point.interface, pair, ends, Path(f"trial-NNNNNN-{path.name}.pcap"))
                         pairs[f"  {_inside(nic)}{shlex.join(tap.command())}"] = None
             yield from pairs
-            yield f"  {_inside(path.source)}{shlex.join(tool.client_command(ends, demand))}"
+            yield f"  {_inside(path.source)}{_shown(tool.client_command(ends, demand))}"
+
+
+def _shown(command: Sequence[str]) -> str:
+    """Return a command, with PROGRAM for the source of a whole program."""
+    return shlex.join(word if len(word) <= _LONGEST_WORD else "PROGRAM" for word in command)
 
 
 def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:
