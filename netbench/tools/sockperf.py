@@ -65,7 +65,9 @@ class Sockperf(Tool):
     def wire_view(self, load: Load) -> WireView:
         options = self.options
         answered = load.kind is LoadKind.MAX or options.reply_every == 1
-        view = WireView(options.protocol, exchanges=answered, compared="rtt", warm_up_s=_WARM_UP_S)
+        # The last message may be on its way when sockperf ends.
+        last = options.message_size
+        view = WireView(options.protocol, exchanges=answered, compared="rtt", warm_up_s=_WARM_UP_S, buffered_bytes=last)
         if options.protocol == "udp":
             return replace(view, key=SOCKPERF_KEY, message_bytes=options.message_size)
         return replace(view, message_bytes=options.message_size)
