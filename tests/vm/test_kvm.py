@@ -5,6 +5,7 @@ import pytest
 from netbench.model.host_spec import HostSpec
 from netbench.model.topology_specs import UutSpec
 from netbench.results.directory import ResultDirectory
+from netbench.uut.raw import Raw, RawOptions
 from netbench.vmm.base import Vmm
 from netbench.vmm.qemu.options import QemuOptions
 from netbench.vmm.qemu.qemu import Qemu
@@ -33,6 +34,12 @@ class TestGuestsUnderKvm(VmmContract):
         yard = labs()
         yield yard
         assert yard.left() == [], "processes of guests are left"
+
+
+def test_a_server_on_the_vm_itself(labs, tmp_path):
+    lab, spec = labs(), UutSpec.model_validate({"name": "bare", "kind": "raw", "forward": "route"})
+    with lab.uut(Raw(RawOptions(forward="route")), "bare", lab.paths[:1]) as active:
+        serves_exactly(lab, LAB, spec, active, lab.paths[0], tmp_path)
 
 
 def test_a_campaign_under_kvm_and_where_a_guest_loses_what_it_is_too_slow_for(results):
