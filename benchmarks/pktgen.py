@@ -30,9 +30,9 @@ from netbench.hosts.local import LocalHost
 from netbench.model.frame_size import FrameSize
 from netbench.model.traffic import Traffic
 from netbench.testbed.bring_up import base_changes
+from netbench.testbed.needs import needs_of
 from netbench.testbed.preconditions import require_root
 from netbench.testbed.requirements import require
-from netbench.testbed.resolved import needs_of
 from netbench.testbed.virtual_machines import running_vm
 
 INTERFACE = "nb-tx1"

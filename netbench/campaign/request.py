@@ -21,7 +21,8 @@ from netbench.plan.warm_up import expected_number
 from netbench.plan.warnings import refused_loads
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
-from netbench.testbed.resolved import Guests, Resolved, activities_of, resolve
+from netbench.testbed.guest_specs import activities_of
+from netbench.testbed.resolved import Guests, Resolved, resolve
 
 # Approximate time to bring up the testbed, inspect the machine and write the report.
 _START_S = 1.5

@@ -3,9 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.capture.log_steps import BITS_OF_ONE, MANTISSA_BITS, STEP_BITS, middle_of
 from netbench.model.distributions import Extent, Spread
+from netbench.model.logarithmic_steps import STEP_BITS, middle_of
 
+# IEEE 754 binary64: the bits of a positive number, read as an integer, rise linearly within each doubling. The leading
+# bits, minus those of 1.0, are therefore the number of the step.
+_MANTISSA_BITS = 52
+_BITS_OF_ONE = 1023 << STEP_BITS
 # The least number of values for a percentile (in per mille) above the median: with fewer, it would be the maximum.
 _LEAST_VALUES = {900: 10, 990: 100, 999: 1000}
 # From here on, a step is wider than the resolution of time stamps in frames.
@@ -212,11 +216,11 @@ def _steps(values: NDArray[np.int64], least: int, lowest: int = 0) -> NDArray[np
     if least < 0:
         np.abs(sizes, out=sizes)
     steps: NDArray[np.int64] = sizes.view(np.int64)
-    steps >>= MANTISSA_BITS - STEP_BITS
+    steps >>= _MANTISSA_BITS - STEP_BITS
     if least > 0:
-        steps -= BITS_OF_ONE - 1 + lowest
+        steps -= _BITS_OF_ONE - 1 + lowest
         return steps
-    steps -= BITS_OF_ONE - 1
+    steps -= _BITS_OF_ONE - 1
     np.maximum(steps, 0, out=steps)
     if least < 0:
         np.negative(steps, out=steps, where=values < 0)

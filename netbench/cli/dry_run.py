@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from netbench.campaign.request import CampaignRequest
 from netbench.hosts.local import LocalHost
@@ -13,8 +14,10 @@ from netbench.model.frame_size import MIN_FRAME_SIZE, FrameSize
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
+from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Stamps, Traffic
 from netbench.model.trial import TrialSpec
+from netbench.model.workload import FlowPath
 from netbench.packets.build import expected_headers
 from netbench.plan.warm_up import MOST
 from netbench.plan.warnings import unserved_workloads, unsupported_packets
@@ -22,7 +25,7 @@ from netbench.report.formats import count
 from netbench.testbed.bring_up import (
     base_changes,
     cable_ends,
-    client_changes,
+    flow_changes,
     host_identities,
     source_changes,
     usual_ends,
@@ -30,18 +33,19 @@ from netbench.testbed.bring_up import (
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.flow_checks import make_tool, workloads_in
-from netbench.testbed.resolved import cpus_of, make_backends
+from netbench.testbed.guest_specs import cpus_of
+from netbench.testbed.resolved import make_backends
 from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
-from netbench.tools.base import Demand, FlowEnds
+from netbench.tools.base import Demand, FlowEnds, SecondTier, second_ends
+from netbench.trial.flow_ends import LOOPBACK_ADDRESS
 from netbench.trial.setup import Endpoints
 from netbench.trial.sources_and_sinks import Recording
 from netbench.trial.wire_taps import FlowAddresses, WireTap
-from netbench.uut.base import TapPoint
+from netbench.uut.base import TapPoint, UutPlan
 from netbench.vmm.base import guest_directory
 
 _NO_MAC = "00:00:00:00:00:00"  # of a port, whose address is read once the testbed is up
-_LONGEST_WORD = 4000  # of a command
 
 
 class _OtherMachine(LocalHost):
@@ -89,7 +93,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
             *base_changes(topology, target, with_offloads=request.resolved.ends_of_flows),
             *planned_changes(rings, target),
             *source_changes(profile, request.resolved.in_use, target),
-            *client_changes(clients, target),
+            *flow_changes(clients, request.resolved.streams_through, target),
         ]
         yield from (f"  {_on(target)}{change.command}" for change in changes)
     for uut in request.uuts:
@@ -245,29 +249,75 @@ def _flows(request: CampaignRequest) -> Iterator[str]:
         times = (profile.duration, profile.warm_up_s) if is_victim else (profile.neighbours_duration, profile.warm_up_s)
         demand = Demand(serve.load, *times, profile.seed)
         yield f"# {where} at {serve.load}, in each trial"
+        second = resolved.flow_needs.second_guest
+        second_path = next(
+            (path for path in stream_paths(request.topology) if path.name in beside.get(second, ())), None
+        )
         for path in (path for path in resolved.in_use if path.name in (own if is_victim else beside[guest])):
-            host = here if path.source.machine is None else elsewhere
-            ends = FlowEnds(path.name, path.number, host, host, path.ingress_ip, "DIRECTORY")
-            pairs: dict[str, None] = {}  # lines, each once
-            for beside_victim in resolved.guests.values():
-                plan = beside_victim[guest].plan
-                server = elsewhere if plan.own_kernel else host
-                own_ends = replace(ends, server=server, listen=plan.listening.get(path.name, ""))
-                pairs[f"  guest: {_shown(tool.server_command(own_ends))}"] = None
-                for nic in (path.source, path.ingress) if is_victim else ():
-                    if nic is not None:
-                        usual = TapPoint(nic.interface, path.ingress_ip)
-                        point = usual if nic is path.source else plan.taps.get(path.name, usual)
-                        pair = FlowAddresses(path.src_ip, point.server_address)
-                        tap = WireTap("", host, point.interface, pair, ends, Path(f"trial-NNNNNN-{path.name}.pcap"))
-                        pairs[f"  {_inside(nic)}{shlex.join(tap.command())}"] = None
-            yield from pairs
-            yield f"  {_inside(path.source)}{_shown(tool.client_command(ends, demand))}"
+            lines: dict[str, None] = {}  # each once
+            for beside_uut in resolved.guests.values():
+                plan, flow_path = beside_uut[guest].plan, serve.workload.path
+                planned = _planned_ends(path, plan, second, second_path, flow_path)
+                host = here if path.source.machine is None else elsewhere
+                inside = elsewhere if plan.own_kernel else host
+                client = inside if flow_path in (FlowPath.LOOPBACK, FlowPath.BETWEEN_GUESTS) else host
+                server = host if flow_path is FlowPath.THROUGH else inside
+                tier = SecondTier(host, second_path.ingress_ip) if tool.needs_second_tier and second_path else None
+                ends = FlowEnds(path.name, path.number, client, server, planned.address, "DIRECTORY")
+                ends = replace(ends, listen=planned.listen, second_tier=tier)
+                if tier:
+                    lines[f"  guest {second}: {_shown(tool.second_tier_command(second_ends(ends)))}"] = None
+                lines[f"  {planned.server}{_shown(tool.server_command(ends))}"] = None
+                if not planned.taps:
+                    lines["  # no link carries these flows, so no tap captures them"] = None
+                for prefix, point in planned.taps if is_victim else ():
+                    target = Path(f"trial-NNNNNN-{path.name}.pcap")
+                    addresses = FlowAddresses(planned.client_address, point.server_address)
+                    tap = WireTap("", host, point.interface, addresses, ends, target)
+                    lines[f"  {prefix}{shlex.join(tap.command())}"] = None
+                lines[f"  {planned.client}{_shown(tool.client_command(ends, demand))}"] = None
+            yield from lines
 
 
 def _shown(command: Sequence[str]) -> str:
-    """Return a command, with PROGRAM for the source of a whole program."""
-    return shlex.join(word if len(word) <= _LONGEST_WORD else "PROGRAM" for word in command)
+    """Return a command, with SOURCE for the source of a program."""
+    return shlex.join("SOURCE" if "\n" in word else word for word in command)
+
+
+class _PlannedEnds(NamedTuple):
+    """The ends of flows before they exist: addresses, and prefixes of the commands of server, client and taps."""
+
+    address: str
+    client_address: str
+    server: str
+    client: str
+    taps: Sequence[tuple[str, TapPoint]] = ()
+    listen: str = ""
+
+
+def _planned_ends(
+    path: StreamPath, plan: UutPlan, second: str, second_path: StreamPath | None, flow_path: FlowPath
+) -> _PlannedEnds:
+    source, sink = _inside(path.source), _inside(path.sink)
+    match flow_path:
+        case FlowPath.LOOPBACK:
+            return _PlannedEnds(LOOPBACK_ADDRESS, LOOPBACK_ADDRESS, "guest: ", "guest: ")
+        case FlowPath.THROUGH:
+            places = (source, path.source), (sink, path.sink)
+            taps = [(prefix, TapPoint(nic.interface, path.server_ip)) for prefix, nic in places]
+            return _PlannedEnds(path.server_ip, path.src_ip, sink, source, taps)
+        case FlowPath.BETWEEN_GUESTS:
+            assert second_path is not None, "a topology without a second guest is refused before"
+            ingress = (second, second_path.ingress), (VICTIM, path.ingress)
+            taps = [(_inside(nic), TapPoint(f"ATTACHMENT-{of}", path.ingress_ip)) for of, nic in ingress if nic]
+            return _PlannedEnds(path.ingress_ip, second_path.ingress_ip, "guest: ", f"guest {second}: ", taps)
+        case FlowPath.TO_GUEST:
+            taps = [(source, TapPoint(path.source.interface, path.ingress_ip))]
+            if path.ingress:
+                usual = TapPoint(path.ingress.interface, path.ingress_ip)
+                taps.append((_inside(path.ingress), plan.taps.get(path.name, usual)))
+            listen = plan.listening.get(path.name, "")
+            return _PlannedEnds(path.ingress_ip, path.src_ip, "guest: ", source, taps, listen)
 
 
 def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:

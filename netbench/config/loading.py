@@ -53,7 +53,8 @@ def load_profile(path: Path, kinds: Mapping[str, Kinds], overrides: Sequence[str
     settings = [text for text in overrides if not text.startswith(TOPOLOGY_PREFIX)]
     for text in settings:
         key, _, below = text.partition("=")[0].strip().partition(".")
-        if key in _OF_TOPOLOGIES or (below and close_to(key, [TOPOLOGY_PREFIX.rstrip(".")])):
+        of_profile = key in Profile.model_fields
+        if key in _OF_TOPOLOGIES or (below and not of_profile and close_to(key, [TOPOLOGY_PREFIX.rstrip(".")])):
             meant = TOPOLOGY_PREFIX + (text.strip() if key in _OF_TOPOLOGIES else text.strip().partition(".")[2])
             raise UsageError(f"--set {text}: {key} is no key of profiles; did you mean --set {meant}?")
     document = _read(path, "profile", _OF_PROFILES, _OF_TOPOLOGIES)

@@ -20,6 +20,7 @@ from netbench.model.fields import listed
 from netbench.model.profile import Profile
 from netbench.model.scenario import DEDICATED, NAMES, SHARED_IDLE
 from netbench.model.topology import Topology
+from netbench.model.workload import FlowPath
 
 Schema = dict[str, Any]
 
@@ -110,7 +111,9 @@ def profile_schema() -> Schema:
 
 
 def _tools(definitions: Schema, models: Mapping[str, type[BaseModel]]) -> Schema:
-    """Return the schema of tools: kinds, or mappings in which each option may have several values, or a list of these.
+    """Return the schema of tools: kinds, or mappings, or a list of these.
+
+    In a mapping each option, and the path, may have several values.
 
     Their schemas are added to the definitions.
     """
@@ -118,7 +121,8 @@ def _tools(definitions: Schema, models: Mapping[str, type[BaseModel]]) -> Schema
     spec = _with_kinds(definitions, base, models)
     for case in spec["allOf"]:
         options = case["then"]["properties"]
-        for key in options.keys() - {"kind", "name"}:
+        options["path"] = {"enum": [path.value for path in FlowPath]}
+        for key in sorted(options.keys() - {"kind", "name"}):
             options[key] = {"anyOf": [options[key], {"type": "array", "items": options[key], "minItems": 1}]}
     definitions["ToolSpec"] = spec
     tool = {"anyOf": [{"enum": sorted(models)}, {"$ref": "#/$defs/ToolSpec"}]}

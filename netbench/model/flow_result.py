@@ -6,6 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
+# The places of taps: beside the client; and on the server's side beside the guest, at its host (where a process ends
+# the connections of clients), or beside a server outside the guest.
+CLIENT, GUEST, HOST, OUTSIDE = "client", "guest", "host", "server"
+SERVERS = (GUEST, HOST, OUTSIDE)
+
 
 @dataclass(frozen=True, slots=True)
 class Latencies:

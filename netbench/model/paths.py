@@ -160,6 +160,19 @@ class StreamPath:
         """The sink's address. No interface has it: a sink only captures and never answers."""
         return f"198.19.{self.number}.2"
 
+    @property
+    def server_ip(self) -> str:
+        """The address of a server on the sink's host, for flows through the UUT.
+
+        It is not that of the frames: the kernel there would answer them by ICMP.
+        """
+        return f"198.19.{self.number}.3"
+
+    @property
+    def dst_network(self) -> str:
+        """The network of the sink's addresses."""
+        return f"198.19.{self.number}.0/{PREFIX_LENGTH}"
+
     def src_ip6_of(self, trial: int) -> str:
         """Return the source's IPv6 address in a trial, as `src_ip_of`.
 

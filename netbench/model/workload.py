@@ -6,6 +6,7 @@ A tool runs flows between a client, beside the source's NIC, and a server in a g
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import product
 from typing import Annotated, Any
 
@@ -13,25 +14,45 @@ from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from netbench.errors import KeyedError
 from netbench.model.fields import KeyPath, listed, located_error
+from netbench.model.suggestions import choices
 
 Scalar = str | int | float | bool
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9 ._=%-]{0,98}[A-Za-z0-9._=%-])?")
 _NAME_RULE = "letters, digits, spaces and . _ = % -, at most 100"
+_PATH = "path"  # the key of a workload's path, beside its options
 _KIND = re.compile(r"[a-z][a-z0-9-]{0,19}")
+
+
+class FlowPath(StrEnum):
+    """The ends of a workload's flows: the places of client and server.
+
+    `to-guest`: beside the source, in the guest. `through`: beside the source, beside the sink; the guest forwards.
+    `between-guests`: in a neighbour, in the guest. `loopback`: both in the guest, without a link.
+    """
+
+    TO_GUEST = "to-guest"
+    THROUGH = "through"
+    BETWEEN_GUESTS = "between-guests"
+    LOOPBACK = "loopback"
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A tool by its kind, and its options as the profile has them; `name` identifies it in results."""
+    """A tool by its kind, the path of its flows, and its options as the profile has them.
+
+    `name` identifies it in results.
+    """
 
     tool: str
     name: str
     options: tuple[tuple[str, Scalar], ...] = ()
+    path: FlowPath = FlowPath.TO_GUEST
 
     @property
     def written(self) -> dict[str, Scalar]:
         """The workload as a profile has it."""
-        return {"kind": self.tool, "name": self.name, **dict(self.options)}
+        path = {} if self.path is FlowPath.TO_GUEST else {"path": self.path.value}
+        return {"kind": self.tool, "name": self.name, **path, **dict(self.options)}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,7 +71,8 @@ def workloads_of(value: object) -> tuple[Workload, ...]:
     """Return the workloads of a profile's `tool`: a kind, a mapping, or a list of these.
 
     An option with a list of values makes one workload for each value, or each combination of values. Its name then has
-    the values: `iperf3 message_size=64`. ValueError, with the path of the key, for anything else.
+    the values: `iperf3 message_size=64`. The same applies to `path`, except that its default is not in the name.
+    ValueError, with the path of the key, for anything else.
     """
     workloads: list[Workload] = []
     for index, item in enumerate(listed(value)):
@@ -92,26 +114,36 @@ def _expanded(value: object) -> Iterator[Workload]:
         for scalar in listed(option):
             if not isinstance(scalar, Scalar):
                 raise KeyedError(key, "a text, a number, true or false, or a list of these")
+            if key == _PATH and scalar not in [*FlowPath]:
+                raise KeyedError(key, f"{scalar!r} is no path of flows; {choices(scalar, [*FlowPath])}")
     varied = [key for key, option in options.items() if isinstance(option, list | tuple)]
     for values in product(*(options[key] for key in varied)):
         chosen = dict(zip(varied, values, strict=True))
-        suffix = "".join(f" {key}={_text(scalar)}" for key, scalar in chosen.items())
+        named = {key: scalar for key, scalar in chosen.items() if (key, scalar) != (_PATH, FlowPath.TO_GUEST)}
+        suffix = "".join(f" {key}={_text(scalar)}" for key, scalar in named.items())
         if not _NAME.fullmatch(name + suffix):
             raise KeyedError("name", f"{name + suffix!r}: {_NAME_RULE}; choose a shorter name, or list fewer options")
-        yield Workload(kind, name + suffix, tuple({**options, **chosen}.items()))
+        settings = {**options, **chosen}
+        path = FlowPath(str(settings.pop(_PATH, FlowPath.TO_GUEST)))
+        yield Workload(kind, name + suffix, tuple(settings.items()), path)
 
 
 def _text(scalar: Scalar) -> str:
     return str(scalar).lower() if isinstance(scalar, bool) else str(scalar)
 
 
+_PATH_SCHEMA: dict[str, Any] = {"enum": [path.value for path in FlowPath]}
 WORKLOAD_SCHEMA: dict[str, Any] = {
     "anyOf": [
         {"type": "string"},
         {
             "type": "object",
             "required": ["kind"],
-            "properties": {"kind": {"type": "string"}, "name": {"type": "string"}},
+            "properties": {
+                "kind": {"type": "string"},
+                "name": {"type": "string"},
+                _PATH: {"anyOf": [_PATH_SCHEMA, {"type": "array", "items": _PATH_SCHEMA}]},
+            },
         },
     ]
 }

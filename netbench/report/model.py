@@ -1,20 +1,16 @@
-"""The results of a campaign prepared for a report: groups, styles of UUTs, and what several sections need.
-
-Published measurements: read from the data files beside this module.
-"""
+"""The results of a campaign prepared for a report: groups, styles of UUTs, and what several sections need."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from importlib.resources import files
+from functools import cached_property
 
-from netbench.config.document import yaml_value
 from netbench.model.campaign import CampaignResults
 from netbench.model.trial import TrialResult
 from netbench.model.virtualisation import Setting, Virtualisation
 from netbench.report.blocks import Cell, FigureMarkup
 from netbench.report.formats import count
+from netbench.report.published import PublishedPaper, paper_of_profile
 from netbench.report.styles import Style, styles
 from netbench.statistics.drift import Steadiness, steadiness_of
 from netbench.statistics.groups import Group, group_trials, grouped
@@ -23,61 +19,6 @@ from netbench.statistics.limits import with_limits
 from netbench.statistics.lost_frames import CounterTotals, uuts_with_guest
 from netbench.statistics.workload_groups import WorkloadGroup, workload_groups_of
 
-
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """A table as printed: a row per frame size (bytes), in each row a number per UUT and column, all in `unit`.
-
-    `columns` names and explains the numbers of a UUT; `about` explains all of them.
-    `sources` is how many sources the first guest had; `share` the load of the second guest in percent of its maximum,
-    where the table is about one such load.
-    """
-
-    number: int
-    title: str
-    about: str
-    unit: str
-    columns: Mapping[str, str]
-    uuts: Sequence[str]
-    rows: Mapping[int, Sequence[float]]
-    sources: int
-    share: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedPaper:
-    """A paper: its citation, its tables by number, and remarks on `figure 3`, `table 2`, … ."""
-
-    citation: str
-    doi: str
-    tables: Mapping[int, PublishedTable]
-    notes: Mapping[str, str]
-
-    def on_figure(self, number: int) -> str:
-        """The paper's remark on a figure; empty without one."""
-        return self.notes.get(f"figure {number}", "")
-
-    def on_table(self, number: int) -> str:
-        """The remarks on a table: its subject, and the statement in the paper's text."""
-        return f"{self.tables[number].about} {self.notes.get(f'table {number}', '')}".strip()
-
-
-@cache
-def schlosser2011() -> PublishedPaper:
-    """Schlosser, Duelli, Goll 2011, DOI 10.1007/978-3-642-20757-0_31: its Tables 1, 2 and 3."""
-    file = files("netbench.report.published_data").joinpath("schlosser2011.yaml")
-    data = yaml_value(file.read_text(encoding="utf-8"))
-    source = data["source"]
-    return PublishedPaper(
-        citation=f"{', '.join(source['authors'])}: {source['title']}. {source['published']}.",
-        doi=source["doi"],
-        tables={table["number"]: PublishedTable(**table) for table in data["tables"]},
-        notes={f"{what} {number}": text for what, texts in data["notes"].items() for number, text in texts.items()},
-    )
-
-
-# Profiles whose reports show the paper's figures and tables too.
-_OF_PAPER = "schlosser2011"
 KINDS = list(Virtualisation)
 
 
@@ -155,8 +96,15 @@ class ReportModel:
 
     @property
     def paper(self) -> PublishedPaper | None:
-        """The paper that the profile repeats, if it does."""
-        return schlosser2011() if self.results.profile.startswith(_OF_PAPER) else None
+        """The paper on forwarding that the profile repeats, if it does."""
+        paper = paper_of_profile(self.results.profile)
+        return paper if paper and paper.tables else None
+
+    @property
+    def paper_of_flows(self) -> PublishedPaper | None:
+        """The paper on applications that the profile repeats, if it does."""
+        paper = paper_of_profile(self.results.profile)
+        return paper if paper and paper.figures else None
 
     @property
     def emulated(self) -> list[str]:

@@ -6,7 +6,8 @@ from typing import TypeVar
 from netbench.model.scenario import Network, Stress
 from netbench.report.blocks import Block, Grid, Heading, Note, Table, section, under_titles
 from netbench.report.formats import count, sentence
-from netbench.report.model import PublishedPaper, PublishedTable, ReportModel, baselines
+from netbench.report.model import ReportModel, baselines
+from netbench.report.published import PublishedPaper, PublishedTable
 from netbench.report.section_parts import Sections, figure_charts, paper_findings, paper_reference, titled
 from netbench.report.tables import tables_of
 from netbench.report.tables.interference import background_table, change_table, published_table
@@ -51,7 +52,7 @@ def second_guest_computes_section(model: ReportModel) -> Sections:
         def of_sources(maxima: Sequence[RelativeMaximum], sources: int) -> list[Block]:
             return _beside(change_table(maxima, columns, model.styles), paper, paper.tables[1], sources)
 
-        blocks = [*_by_sources(computing, of_sources), paper_reference(paper, "The paper: ")]
+        blocks = [*_by_sources(computing, of_sources), paper_reference(paper, sentence("notes.the_paper"))]
         yield section("second-guest-computes", blocks, baselines=baselines(computing))
 
 
@@ -69,7 +70,7 @@ def second_guest_itself(model: ReportModel) -> list[Block]:
     backgrounds = background(model.groups)
     return [
         *_by_sources(backgrounds, of_sources),
-        *([paper_reference(model.paper, "The paper: ")] if model.paper and backgrounds else []),
+        *([paper_reference(model.paper, sentence("notes.the_paper"))] if model.paper and backgrounds else []),
         *titled("Maxima that the shares refer to", tables_of("load-maxima", model) if backgrounds else []),
     ]
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from netbench.report import figures
 from netbench.report.blocks import Block, Choice, FigureMarkup, Folded, Heading, Note, Option, Section, Table, section
 from netbench.report.formats import count, sentence
-from netbench.report.model import PublishedPaper, ReportModel, View
+from netbench.report.model import ReportModel, View
+from netbench.report.published import PublishedPaper
 from netbench.report.tables import tables_of
 
 Sections = Iterator[Section]
@@ -103,5 +104,6 @@ def paper_findings(model: ReportModel, figure: int) -> list[Block]:
 
 
 def paper_reference(paper: PublishedPaper, text: str) -> Note:
-    """A note about the paper, with its citation and DOI."""
-    return Note(sentence("notes.paper_reference", text=text, citation=paper.citation, doi=paper.doi))
+    """A note about the paper, with its citation, and its DOI if it has one."""
+    doi = sentence("notes.paper_doi", doi=paper.doi) if paper.doi else ""
+    return Note(sentence("notes.paper_reference", text=text, citation=paper.citation, doi=doi).rstrip())

@@ -8,13 +8,14 @@ from netbench.report.blocks import Block, Bullets, Choice, Folded, Heading, Note
 from netbench.report.figures.loss_by_place import lossy_outcomes
 from netbench.report.flow_sections import FLOW_SECTIONS
 from netbench.report.formats import count, sentence
-from netbench.report.model import ReportModel, View, schlosser2011
+from netbench.report.model import ReportModel, View
 from netbench.report.neighbour_sections import (
     isolation_section,
     second_guest_computes_section,
     second_guest_forwards_section,
     second_guest_itself,
 )
+from netbench.report.published import schlosser2011
 from netbench.report.section_parts import (
     Sections,
     by_view,
@@ -174,6 +175,12 @@ def _captioned(name: str, model: ReportModel, noun: str) -> list[Block]:
     return [table.folded(noun, f"{table.caption} – ") for table in tables_of(name, model)]
 
 
+def _stream_fairness(model: ReportModel) -> list[Block]:
+    """The fairness between the streams of a guest, and the finding of the paper on it."""
+    tables: list[Block] = [table.folded("measurement") for table in tables_of("stream-fairness", model)]
+    return [*tables, *paper_findings(model, 4)] if tables else []
+
+
 def _with_table(figure: str, name: str, model: ReportModel) -> list[Block]:
     """The charts of a figure, and the table of its numbers, folded."""
     return [*figure_charts(figure, model), *(table.folded("measurement") for table in tables_of(name, model))]
@@ -211,6 +218,7 @@ _MEASURED = (
     second_guest_computes_section,
     plain_section("second-guest-itself", second_guest_itself),
     plain_section("fairness", lambda model: _captioned("fairness", model, "measurement")),
+    plain_section("stream-fairness", _stream_fairness),
     _places,
     plain_section(
         "flow-groups", lambda model: [*tables_of("flow-fairness", model), *_captioned("flow-groups", model, "group")]

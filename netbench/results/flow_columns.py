@@ -6,7 +6,7 @@ Bandwidths are Mbit/s of payload. The columns that only frames have are empty in
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from netbench.model.flow_result import FlowResult, Latencies
+from netbench.model.flow_result import CLIENT, GUEST, FlowResult, Latencies
 from netbench.results.export_columns import (
     Cell,
     ExportColumn,
@@ -14,6 +14,7 @@ from netbench.results.export_columns import (
     columns_at,
     reason_kinds,
 )
+from netbench.statistics.flow_cpu import guests_cpu, per_operation_ms
 from netbench.statistics.flow_figures import (
     FIGURES,
     KINDS,
@@ -24,7 +25,7 @@ from netbench.statistics.flow_figures import (
     percentile_ms,
     percentile_name,
 )
-from netbench.statistics.flow_witnesses import CLIENT, GUEST, tap_of
+from netbench.statistics.flow_witnesses import tap_of
 from netbench.statistics.workload_groups import WorkloadGroup
 
 Read = Callable[[Any], Cell]
@@ -58,7 +59,7 @@ def _errors(row: Any) -> str | None:  # noqa: ANN401 - likewise
 
 
 def _tap(place: str) -> list[ExportColumn[Any]]:
-    """Return the columns of a tap, beside the client or the guest."""
+    """Return the columns of a tap, beside the client or on the server's side."""
 
     def column(name: str) -> ExportColumn[Any]:
         def cell(row: Any) -> Cell:  # noqa: ANN401 - likewise
@@ -94,6 +95,17 @@ def _client_late(row: Any) -> float | None:  # noqa: ANN401 - likewise
     return None if late is None else late.percentile_ns(99_000) / NS_PER_MS
 
 
+def _cpu_per_operation(row: Any) -> str | None:  # noqa: ANN401 - likewise
+    """Return the CPU time of each guest per operation of the victim: `victim: host=0.2; second: host=10.1`."""
+    if row.flow is None or not row.of_victim:
+        return None
+    times = {
+        guest: " ".join(f"{whose}={time_ms:.4g}" for whose, time_ms in by_consumer.items())
+        for guest, by_consumer in per_operation_ms(row.trial).items()
+    }
+    return "; ".join(f"{guest}: {text}" for guest, text in times.items() if text) or None
+
+
 FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
     *columns_at(str, "flow", "workload", "tool"),
     column_at("flow_duration_s", float, "flow.duration_s"),
@@ -114,6 +126,7 @@ FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
         for part in (50_000, 99_000)
     ),
     ExportColumn("tool_error", str, lambda row: None if row.flow is None else row.flow.error or None),
+    ExportColumn("operation_cpu_ms", str, _cpu_per_operation),
 )
 """The columns of a flow; the row has it in `flow`."""
 
@@ -133,12 +146,21 @@ def _merged_times(kind: str) -> ExportColumn[WorkloadGroup]:
     return ExportColumn(f"{kind}_times", int, number)
 
 
+def _mean_cpu_per_operation(group: WorkloadGroup) -> str | None:
+    times = (
+        (found.guest, " ".join(f"{whose}={of.mean:.4g}" for whose, of in found.per_operation_ms.items()))
+        for found in guests_cpu([group])
+    )
+    return "; ".join(f"{guest}: {text}" for guest, text in times) or None
+
+
 FLOW_GROUP_COLUMNS: tuple[ExportColumn[WorkloadGroup], ...] = (
     *columns_at(str, "", workload="workload.name"),
     ExportColumn("tool", str, lambda group: group.tool or None),
     *(column for figure in FIGURES for column in _interval_columns(figure)),
     *map(_merged_times, KINDS),
     *_interval_columns(LOST_DATAGRAMS),
+    ExportColumn("operation_cpu_ms", str, _mean_cpu_per_operation),
 )
 """The columns that only groups of flows have: means over the valid trials, percentiles over all times of them."""
 

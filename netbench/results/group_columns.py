@@ -18,6 +18,7 @@ from netbench.results.export_columns import (
 from netbench.results.flow_columns import FLOW_GROUP_COLUMNS
 from netbench.statistics.groups import Group
 from netbench.statistics.outliers import FEWEST_TO_MARK, outliers_of
+from netbench.statistics.stream_fairness import fairness_of_streams
 from netbench.statistics.totals import LOAD
 
 
@@ -99,6 +100,8 @@ GROUP_COLUMNS: tuple[ExportColumn[Group], ...] = (
     mix_columns("neighbour_", "neighbours_frame_size")[0],
     column_at("packet", str, "frame_size.packet"),
     column_at("flows", int, "packet.flows"),
+    *_interval("stream_fairness", lambda group: getattr(fairness_of_streams(group), "index", None)),
+    ExportColumn("streams_differ_p", float, lambda group: getattr(fairness_of_streams(group), "p", None)),
     # Empty for groups of frames; flow_cell() reads those of flows.
     *(ExportColumn(column.name, column.type, lambda _: None) for column in FLOW_GROUP_COLUMNS),
 )

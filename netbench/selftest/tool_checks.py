@@ -8,7 +8,7 @@ from typing import Any
 
 from netbench.hosts.base import Host
 from netbench.hosts.remote_code import program_command
-from netbench.model.flow_result import FlowResult
+from netbench.model.flow_result import CLIENT, GUEST, FlowResult
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.selftest_record import SelftestCheck
@@ -26,7 +26,6 @@ from netbench.tools.base import FlowEnds, Tool
 from netbench.tools.http import Http, HttpOptions
 from netbench.trial.run import run_trial
 from netbench.trial.sources_and_sinks import Recording
-from netbench.trial.wire_taps import CLIENT, GUEST
 from netbench.uut.base import ActiveGuest
 
 SERVING = UutSpec.model_validate({"name": "serves", "kind": "raw", "forward": "route"})

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from netbench.model.flow_result import FlowResult, Latencies, WireFigures
+from netbench.model.flow_result import CLIENT, GUEST, HOST, SERVERS, FlowResult, Latencies, WireFigures
 from netbench.model.flow_witness import PERCENTILE_FLOOR_NS, PERCENTILE_TOLERANCE
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
@@ -18,8 +18,6 @@ from netbench.statistics.flow_figures import (
 from netbench.statistics.groups import grouped
 from netbench.statistics.workload_groups import WorkloadGroup
 
-# The places of taps. That at the host takes the place of that beside the guest where the host ends connections.
-CLIENT, GUEST, HOST = "client", "guest", "host"
 # The times of a tool, and the times on the wire that they are compared with.
 _TIMES = {"service": "exchange", "rtt": "exchange", "connect": "handshake"}
 _TITLES = {"exchange": "request to response", "handshake": "handshake"}
@@ -66,8 +64,8 @@ class WitnessedFigure:
 
 
 def tap_of(flow: FlowResult, place: str) -> WireFigures | None:
-    """Return the figures of the tap beside the client, or on the guest's side; None without a useful capture."""
-    places = (GUEST, HOST) if place == GUEST else (place,)
+    """Return the figures of the tap at CLIENT, or at GUEST: on the server's side; None without a useful capture."""
+    places = (CLIENT,) if place == CLIENT else SERVERS
     return next((tap for tap in flow.wire if tap.place in places and not tap.error), None)
 
 

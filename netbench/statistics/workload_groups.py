@@ -10,7 +10,7 @@ from netbench.model.flow_result import Latencies
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, Verdict
-from netbench.model.workload import Workload
+from netbench.model.workload import FlowPath, Workload
 from netbench.statistics.flow_figures import (
     FIGURES,
     KINDS,
@@ -146,7 +146,8 @@ def workload_groups_of(results: CampaignResults) -> tuple[WorkloadGroup, ...]:
         options = [(name, isinstance(value, str), value) for name, value in group.workload.options]
         rate = group.load.kind is LoadKind.MAX, group.load.value
         place = uuts.index(group.uut), scenarios.index(group.scenario)
-        return (*place, group.sources, group.workload.tool, options, group.workload.name, rate)
+        path = [*FlowPath].index(group.workload.path)
+        return (*place, group.sources, group.workload.tool, path, options, group.workload.name, rate)
 
     return tuple(sorted(groups, key=order))
 

@@ -11,9 +11,11 @@ from netbench.config.plugins import GENERATORS, SINKS, origin, plugins
 from netbench.hosts.base import kernel_of
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes import (
+    MAIN_TABLE,
     AddAddress,
     AddBridge,
     AddNamespace,
+    AddRoute,
     AddVeth,
     Change,
     ChecksumOffloadOff,
@@ -98,10 +100,23 @@ def source_changes(profile: Profile, paths: Sequence[StreamPath], machine: str |
     return [ChecksumOffloadOff(nic.netns, nic.interface) for nic in nics]
 
 
-def client_changes(paths: Sequence[StreamPath], machine: str | None) -> list[Change]:
-    """Return the changes on a machine to the NICs of clients: the address that the streams' servers answer to."""
-    nics = [(path.source, path.src_ip) for path in paths if path.source.machine == machine]
-    return [AddAddress(nic.netns, nic.interface, address, PREFIX_LENGTH) for nic, address in nics]
+def flow_changes(paths: Sequence[StreamPath], through: Collection[str], machine: str | None) -> list[Change]:
+    """Return the changes on a machine for flows: the addresses of clients, by stream.
+
+    Streams `through` the UUT have servers beside their sinks, with addresses, and routes in both directions.
+    """
+    changes: list[Change] = []
+    for path in paths:
+        for nic, address, network, gateway in (
+            (path.source, path.src_ip, path.dst_network, path.ingress_ip),
+            (path.sink, path.server_ip, path.src_network, path.egress_ip),
+        ):
+            if nic.machine != machine or (nic is path.sink and path.name not in through):
+                continue
+            changes.append(AddAddress(nic.netns, nic.interface, address, PREFIX_LENGTH))
+            if path.name in through:
+                changes.append(AddRoute(nic.netns, 4, nic.interface, MAIN_TABLE, gateway, network))
+    return changes
 
 
 def resources(topology: Topology, machine: str | None = None) -> set[str]:

@@ -1,15 +1,20 @@
 """Workloads that a tool cannot run, or that a guest cannot serve: refused before anything is touched."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from netbench.config.plugins import TOOLS, plugins
 from netbench.errors import UsageError
 from netbench.model.profile import Profile
-from netbench.model.scenario import VICTIM, Activity, Network, Serve
-from netbench.model.workload import Workload
+from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Serve
+from netbench.model.topology import Topology
+from netbench.model.units import Load
+from netbench.model.workload import FlowPath, Workload
 from netbench.tools.base import Demand, Tool
 from netbench.trial.followed_connections import denominator
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import UnitUnderTest, UutPlan
+
+_BESIDE_SOURCE = (FlowPath.TO_GUEST, FlowPath.THROUGH)  # paths with the client there
 
 
 def make_tool(workload: Workload) -> Tool:
@@ -20,6 +25,47 @@ def make_tool(workload: Workload) -> Tool:
     kind = kinds[workload.tool]
     made: Tool = kind(kind.Options.model_validate(dict(workload.options)))
     return made
+
+
+class PlacedTool(NamedTuple):
+    """A tool with the path of its flows."""
+
+    tool: Tool
+    path: FlowPath
+
+    @classmethod
+    def of(cls, workload: Workload) -> "PlacedTool":
+        """Return the tool and the path of a workload."""
+        return cls(make_tool(workload), workload.path)
+
+    @property
+    def needs_second_guest(self) -> bool:
+        """Whether its flows need a neighbour beside the guest that serves."""
+        return self.path is FlowPath.BETWEEN_GUESTS or self.tool.needs_second_tier
+
+    @property
+    def source_programs(self) -> set[str]:
+        """The programs that it needs on the host of the source."""
+        return {*self.tool.client_programs} if self.path in _BESIDE_SOURCE else set()
+
+    @property
+    def sink_programs(self) -> set[str]:
+        """The programs that it needs on the host of the sink."""
+        return {*self.tool.server_programs} if self.path is FlowPath.THROUGH else set()
+
+    @property
+    def guest_programs(self) -> set[str]:
+        """The programs that it needs in guests."""
+        programs = () if self.path in _BESIDE_SOURCE else self.tool.client_programs
+        return {*programs, *(() if self.path is FlowPath.THROUGH else self.tool.server_programs)}
+
+
+class FlowNeeds(NamedTuple):
+    """The needs of a campaign's flows: the guests inside which flows run, and the neighbour linked to the victim."""
+
+    loopback: frozenset[str] = frozenset()
+    second_guest: str = ""
+    through: frozenset[str] = frozenset()  # the guests that flows run through
 
 
 def workloads_in(profile: Profile, activities: Mapping[str, Iterable[Activity]]) -> Iterator[tuple[str, str, Serve]]:
@@ -34,48 +80,126 @@ def workloads_in(profile: Profile, activities: Mapping[str, Iterable[Activity]])
 
 
 def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activity]]) -> None:
-    """UsageError for a load that a tool cannot run at."""
+    """UsageError for a load or a path that a tool cannot run at."""
     for where, guest, serve in workloads_in(profile, activities):
-        tool, demand = make_tool(serve.workload), Demand(serve.load, profile.duration, profile.warm_up_s)
-        if reason := tool.unsupported_reason(demand):
+        placed = PlacedTool.of(serve.workload)
+        demand = Demand(serve.load, profile.duration, profile.warm_up_s)
+        reason = placed.tool.unsupported_reason(demand)
+        if placed.path not in placed.tool.paths:
+            possible = ", ".join(path.value for path in FlowPath if path in placed.tool.paths)
+            reason = f"{placed.path.value} is no path of this tool; write `path: {possible}`"
+        elif placed.needs_second_guest and guest != VICTIM:
+            reason = "only the measured guest can have flows with a second guest; choose another tool or path"
+        if reason:
             raise UsageError(f"profile {profile.name}: {where}: {reason}")
-        if guest == VICTIM and denominator(profile.witness) > 1 and not tool.wire_view(serve.load).many_connections:
+        if (
+            guest == VICTIM
+            and denominator(profile.witness) > 1
+            and not placed.tool.wire_view(serve.load).many_connections
+        ):
             raise UsageError(
                 f"profile {profile.name}: witness: {profile.witness} of the connections of {serve.workload.tool} shows "
                 "nothing about the others, because it has few; use all or none"
             )
 
 
+def flow_needs(
+    topology: Topology,
+    profile: Profile,
+    scenarios: Iterable[Scenario],
+    activities: Mapping[str, Iterable[Activity]],
+) -> FlowNeeds:
+    """Return the needs of all flows; UsageError if a scenario, or the topology, lacks the second guest of one."""
+    found: dict[FlowPath, set[str]] = {}
+    for _, guest, serve in workloads_in(profile, activities):
+        found.setdefault(serve.workload.path, set()).add(guest)
+    between = [workload for workload in profile.tool if PlacedTool.of(workload).needs_second_guest]
+    for workload in between:
+        _refuse_absent_guest(topology, scenarios, f"profile {profile.name}: tool {workload}", workload)
+    loopback, through = (frozenset(found.get(path, ())) for path in (FlowPath.LOOPBACK, FlowPath.THROUGH))
+    return FlowNeeds(loopback, topology.neighbours[0].name if between else "", through)
+
+
+def _refuse_absent_guest(topology: Topology, scenarios: Iterable[Scenario], where: str, workload: Workload) -> None:
+    second = next(iter(topology.neighbours), None)
+    if second is None or not second.streams:
+        lack = (
+            f"neighbour {second.name} of topology {topology.name} has no stream"
+            if second
+            else f"topology {topology.name} has no neighbour"
+        )
+        raise UsageError(f"{where}: it needs a second guest, and {lack}; choose another topology, such as netns-vmm")
+    for scenario in scenarios:
+        if isinstance(topology.activity(scenario, second.name), Off):
+            raise UsageError(
+                f"{where}: it needs the neighbour {second.name}, which is off in scenario {scenario.name}; choose "
+                "scenarios in which it is present, such as shared-idle"
+            )
+    if workload.path is FlowPath.BETWEEN_GUESTS and len(topology.own_streams) > 1:
+        raise UsageError(
+            f"{where}: flows between guests run over one stream, and the UUTs of topology {topology.name} have "
+            f"{len(topology.own_streams)}; choose another topology"
+        )
+
+
+class PlannedGuest(NamedTuple):
+    """A guest that may serve, and the plan of its steps."""
+
+    uut: UnitUnderTest
+    plan: UutPlan
+
+
 def refuse_servers(
-    neighbours: Mapping[str, UnitUnderTest], activities: Mapping[str, Iterable[Activity]], uut: str
+    neighbours: Mapping[str, PlannedGuest], activities: Mapping[str, Iterable[Activity]], uut: str
 ) -> None:
     """UsageError for a neighbour beside a UUT that serves in a scenario and cannot."""
     for name, neighbour in neighbours.items():
-        if any(isinstance(activity, Serve) for activity in activities.get(name, ())) and neighbour.unserved_reason:
-            raise UsageError(f"UUT {uut}: neighbour {name} cannot serve: {neighbour.unserved_reason}")
+        for activity in activities.get(name, ()):
+            if isinstance(activity, Serve) and (reason := _unserved_reason(activity.workload, (), neighbour, None)):
+                raise UsageError(f"UUT {uut}: neighbour {name} cannot serve: {reason}")
 
 
-def unserved_workloads(profile: Profile, uuts: Mapping[str, UnitUnderTest]) -> dict[str, dict[str, str]]:
-    """Return why UUTs cannot serve the workloads of a profile, by UUT and workload; UsageError if none can."""
+def unserved_workloads(
+    profile: Profile, guests: Mapping[str, Mapping[str, PlannedGuest]], needs: FlowNeeds
+) -> dict[str, dict[str, str]]:
+    """Return why UUTs cannot serve the workloads of a profile, by UUT and workload.
+
+    `guests` are the UUT, as VICTIM, and its neighbours, by UUT. UsageError if no UUT can serve any of them.
+    """
     reasons: dict[str, dict[str, str]] = {}
-    for name, uut in uuts.items():
-        found = {workload.name: _unserved_reason(profile, workload, uut) for workload in profile.tool}
-        if found := {workload: reason for workload, reason in found.items() if reason}:
-            reasons[name] = found
-    if profile.tool and uuts and all(len(reasons.get(name, {})) == len(profile.tool) for name in uuts):
-        each = "; ".join(f"UUT {uut}: {' and '.join(dict.fromkeys(found.values()))}" for uut, found in reasons.items())
+    for uut, beside in guests.items():
+        for workload in profile.tool:
+            if reason := _unserved_reason(workload, profile.loads, beside[VICTIM], beside.get(needs.second_guest)):
+                reasons.setdefault(uut, {})[workload.name] = reason
+    if guests and all(len(reasons.get(uut, {})) == len(profile.tool) for uut in guests):
+        each = "; ".join(f"UUT {uut}: {' and '.join(dict.fromkeys(reasons[uut].values()))}" for uut in guests)
         raise UsageError(f"profile {profile.name}: tool: no UUT can serve: {each}")
     return reasons
 
 
-def _unserved_reason(profile: Profile, workload: Workload, uut: UnitUnderTest) -> str:
-    """Return why a UUT cannot serve a workload; empty if it can."""
-    if uut.unserved_reason or not uut.ends_connections:
-        return uut.unserved_reason
-    tool = make_tool(workload)
-    if all(tool.wire_view(load).wire_kind != "handshake" for load in profile.loads):
-        return ""
-    return "its host accepts the connections of clients: the time to connect would be that of the host"
+def _unserved_reason(
+    workload: Workload, loads: Sequence[Load], guest: PlannedGuest, second: PlannedGuest | None
+) -> str:
+    """Return why a guest cannot serve a workload at these loads, beside a second guest; empty if it can."""
+    placed = PlacedTool.of(workload)
+    if reason := guest.uut.path_reason(placed.path):
+        return reason
+    connects = any(placed.tool.wire_view(load).wire_kind == "handshake" for load in loads)
+    if connects and placed.path is FlowPath.TO_GUEST and guest.uut.ends_connections:
+        return "its host accepts the connections of clients: the time to connect would be that of the host"
+    if placed.needs_second_guest:
+        assert second is not None, "a topology without a second guest is refused before"
+        reason = guest.uut.path_reason(FlowPath.BETWEEN_GUESTS)
+        if reason := reason or second.uut.path_reason(FlowPath.BETWEEN_GUESTS):
+            return reason
+    client = {FlowPath.LOOPBACK: guest, FlowPath.BETWEEN_GUESTS: second}.get(placed.path)
+    # Guests with the programs of their host have load_needs: those programs.
+    if client and "python3" in placed.tool.client_programs and not client.plan.load_needs:
+        return (
+            f"the client of {workload.tool} runs in a guest there, and the Python of guest images lacks modules that "
+            "it needs; use the tool iperf3, or a container with `root: host`"
+        )
+    return ""
 
 
 def refuse_frames(

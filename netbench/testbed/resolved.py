@@ -1,39 +1,41 @@
 """A topology and a profile resolved into data: each UUT and its neighbours, their needs, and the paths in use."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
+from netbench.config.plugins import GENERATORS, SINKS, plugins
 from netbench.errors import MissingError, UsageError
 from netbench.generators.base import Generator
-from netbench.model.frame_size import FrameSize, largest_frame
+from netbench.model.frame_size import FrameSize
 from netbench.model.packet import PLAIN_PACKET, Packet
-from netbench.model.paths import StreamPath, host_of
-from netbench.model.profile import Profile, SinkSpec
-from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Serve, Stress
+from netbench.model.paths import StreamPath
+from netbench.model.profile import Profile
+from netbench.model.scenario import VICTIM, Activity, Network, Serve
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
-from netbench.model.topology_specs import CpuShares, StreamSpec, UutSpec
+from netbench.model.topology_specs import CpuShares, UutSpec
 from netbench.model.virtualisation import DurationEstimate
+from netbench.model.workload import FlowPath
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
-from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
+from netbench.testbed.cpus import placed, victim_cpus
 from netbench.testbed.flow_checks import (
-    make_tool,
+    FlowNeeds,
+    PlacedTool,
+    PlannedGuest,
+    flow_needs,
     refuse_frames,
     refuse_servers,
     refuse_workloads,
     unserved_workloads,
     workloads_in,
 )
+from netbench.testbed.frame_checks import refuse_half, refuse_mixes, refuse_too_large, sent_frames
+from netbench.testbed.guest_specs import activities_of, cpus_of, guest_specs, make_uut
+from netbench.testbed.needs import needs_of, needs_of_flows, needs_of_guest
 from netbench.testbed.packet_checks import refuse_packets, unsuitable_frames
-from netbench.testbed.requirements import TOOLS
-from netbench.testbed.virtual_machines import vmm_of
-from netbench.tools.base import Tool
-from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
-from netbench.uut.private_guest import guest_of
-from netbench.vmm.base import Vmm
+from netbench.uut.base import Assignment, GuestLan, UnitUnderTest, UutPlan
 
 # Approximate share of a CPU that a neighbour gets if the UUT uses this CPU too.
 _SHARED_CPU = 0.6
@@ -65,6 +67,7 @@ class Resolved:
     `part_of` is the resolution for all UUTs of a campaign, if this one is for some of them. `lacking` is what this
     host lacks for each UUT that is not measured for that reason, by name. `unsupported` has the reasons why a UUT
     cannot forward a packet, by UUT and name of the packet ("" is the plain one), or size and packet: `1518 vxlan`.
+    `flow_needs` are those of all flows.
     """
 
     topology: Topology
@@ -74,6 +77,7 @@ class Resolved:
     part_of: "Resolved | None" = None
     lacking: Mapping[str, str] = field(default_factory=dict)
     unsupported: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    flow_needs: FlowNeeds = FlowNeeds()  # noqa: RUF009 - immutable
 
     def on(self, machine: str | None) -> "Resolved":
         """Return the part for the UUTs that are `on` a VM, or (None) on no VM."""
@@ -88,18 +92,23 @@ class Resolved:
 
     def needs_for(self, uuts: Collection[str]) -> frozenset[str]:
         """Return the needs of some of the campaign's UUTs on this host."""
-        packets = tuple(self.profile.packets.values())
+        packets, topology = tuple(self.profile.packets.values()), (self.part_of or self).topology
+        return needs_of(topology, uuts, self.activities, self.profile.sink, packets, self.tools)
+
+    @property
+    def tools(self) -> list[PlacedTool]:
+        """The tools of all flows, with the paths of these."""
         served = [serve.workload for _, _, serve in workloads_in(self.profile, self.activities)]
-        tools = [make_tool(workload) for workload in dict.fromkeys(served)]
-        return needs_of((self.part_of or self).topology, uuts, self.activities, self.profile.sink, packets, tools)
+        return [PlacedTool.of(workload) for workload in dict.fromkeys(served)]
 
     @property
     def needs_there(self) -> frozenset[str]:
         """The needs of the measured UUTs and their neighbours on the machine of the UUTs."""
-        guests = [guest for guests in self.guests.values() for guest in guests.values()]
-        return frozenset(
-            need for guest in guests for need in _needs_of_guest(guest.name, guest.spec, guest.plan, self.activities)
-        )
+        needs: set[str] = set()
+        for guest in (guest for guests in self.guests.values() for guest in guests.values()):
+            needs |= needs_of_guest(guest.name, guest.spec, guest.plan, self.activities)
+            needs |= needs_of_flows(guest.make(), guest.plan, self.tools)
+        return frozenset(needs)
 
     @property
     def resources(self) -> set[str]:
@@ -145,7 +154,19 @@ class Resolved:
     def ends_of_flows(self) -> frozenset[str]:
         """The NICs (`host/nic`) whose segmentation offloads stay on: those of streams with flows in any scenario."""
         streams = [stream for stream in self.topology.streams if stream.name in self.streams_of_flows]
-        return frozenset(end for stream in streams for end in (stream.source, stream.ingress) if end)
+        ends = [end for stream in streams for end in (stream.source, stream.ingress)]
+        ends += [
+            end for stream in streams if stream.name in self.streams_through for end in (stream.egress, stream.sink)
+        ]
+        return frozenset(filter(None, ends))
+
+    @property
+    def streams_through(self) -> frozenset[str]:
+        """The streams whose sink is the place of a server, in any scenario."""
+        guests = self.flow_needs.through
+        own = [stream.name for stream in self.topology.own_streams] if VICTIM in guests else []
+        beside = (name for other in self.topology.neighbours if other.name in guests for name in other.streams)
+        return frozenset((*own, *beside))
 
     @property
     def streams_of_flows(self) -> frozenset[str]:
@@ -167,30 +188,35 @@ def resolve(
     chosen = [profile.scenario(name) for name in scenarios] or profile.scenarios
     packets = tuple(profile.packets.values())
     chosen_uuts = [uut for uut in topology.uuts if not uuts or uut.name in uuts]
-    guests = {uut.name: resolve_guests(topology, uut, packets=packets) for uut in chosen_uuts}
     activities = activities_of(topology, chosen)
     refuse_workloads(profile, activities)
-    for uut, beside in guests.items():
-        neighbours = {name: guest.make() for name, guest in beside.items() if name != VICTIM}
+    needs = flow_needs(topology, profile, chosen, activities)
+    guests = {uut.name: resolve_guests(topology, uut, packets=packets, flows=needs) for uut in chosen_uuts}
+    planned = {
+        uut: {name: PlannedGuest(guest.make(), guest.plan) for name, guest in beside.items()}
+        for uut, beside in guests.items()
+    }
+    for uut, servers in planned.items():
+        neighbours = {name: guest for name, guest in servers.items() if name != VICTIM}
         refuse_servers(neighbours, activities, uut)
-        refuse_frames(neighbours, activities, uut, beside[VICTIM].make())
-    _refuse_half(profile)
+        refuse_frames({name: guest.uut for name, guest in neighbours.items()}, activities, uut, servers[VICTIM].uut)
+    refuse_half(profile)
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
     sizes: dict[str, list[FrameSize]] = {}
-    for stream, size in _sent(topology, profile, activities):
+    for stream, size in sent_frames(topology, profile, activities):
         sizes.setdefault(stream.name, []).append(size)
     refuse_packets(profile, tuple(stream_paths(topology)), sizes)
     if profile.tool:
-        made_uuts = {uut: beside[VICTIM].make() for uut, beside in guests.items()}
-        return Resolved(topology, profile, guests, activities, unsupported=unserved_workloads(profile, made_uuts))
+        unserved = unserved_workloads(profile, planned, needs)
+        return Resolved(topology, profile, guests, activities, unsupported=unserved, flow_needs=needs)
     unsupported = unsupported_packets(profile, guests)
     for uut, beside in guests.items():
         made, paths = beside[VICTIM].make(), beside[VICTIM].assignment.paths
         if unsuitable := unsuitable_frames(profile, made, paths):
             unsupported[uut] = unsuitable | unsupported.get(uut, {})
     _refuse_unsuitable(profile, unsupported, guests)
-    return Resolved(topology, profile, guests, activities, unsupported=unsupported)
+    return Resolved(topology, profile, guests, activities, unsupported=unsupported, flow_needs=needs)
 
 
 def unsupported_packets(profile: Profile, guests: Mapping[str, Guests]) -> dict[str, dict[str, str]]:
@@ -225,16 +251,6 @@ def _refuse_unsuitable(profile: Profile, reasons: Mapping[str, Mapping[str, str]
             raise UsageError(f"profile {profile.name}: frames {size}: no UUT can forward them: {'; '.join(unsuitable)}")
 
 
-def _refuse_half(profile: Profile) -> None:
-    """UsageError for a sink that counts only frames of its own generator, with another generator."""
-    generator, sink = profile.generator.kind, profile.sink.kind
-    if plugins(SINKS)[sink].counts_own_only and plugins(GENERATORS)[generator] is not plugins(SINKS)[sink]:
-        raise UsageError(
-            f"profile {profile.name}: the sink {sink} counts what the generator {sink} sends, and the generator is "
-            f"{generator}; take {sink} for both, or another sink"
-        )
-
-
 def resolve_guests(
     topology: Topology,
     uut: UutSpec,
@@ -242,10 +258,12 @@ def resolve_guests(
     cpus: Sequence[int] | None = None,
     run_id: str = "RUN",
     packets: tuple[Packet, ...] = (),
+    flows: FlowNeeds = FlowNeeds(),  # noqa: B008 - immutable
 ) -> Guests:
     """Return a UUT and its neighbours by name, the victim first.
 
-    `paths` and `cpus` are those of its machine, or None if they are not known yet. `packets` are those of the profile.
+    `paths` and `cpus` are those of its machine, or None if they are not known yet. `packets` are those of the profile,
+    `flows` the needs of its flows.
     UsageError when the topology describes a guest that is impossible, MissingError when the machine has no such CPU.
     """
     topology = topology.on(uut.on)
@@ -264,9 +282,13 @@ def resolve_guests(
             )
     except (UsageError, MissingError) as error:
         raise type(error)(f"UUT {uut.name}: {error}") from error
+    specs = guest_specs(topology, uut)
+    linked = (VICTIM, flows.second_guest) if flows.second_guest else ()
+    if any(make_uut(specs[name]).path_reason(FlowPath.BETWEEN_GUESTS) for name in linked):
+        flows = flows._replace(second_guest="")
     beside_victim = {neighbour.name for neighbour in neighbours if neighbour.placement == "same-cpu"}
     found = {}
-    for name, spec in guest_specs(topology, uut).items():
+    for name, spec in specs.items():
         through, guest = tuple(path for path in paths if path.name in streams[name]), make_uut(spec)
         where = f"UUT {uut.name}: {'' if name == VICTIM else f'neighbour {name}: '}"
         try:
@@ -279,7 +301,16 @@ def resolve_guests(
             for packet in own_packets
             if not guest.unsupported_reason(packet, _senders(packet, through, is_own=packet not in packets))
         )
-        assignment = Assignment(spec.name, through, entitled[name], topology.uut_host, run_id, forwarded)
+        assignment = Assignment(
+            spec.name,
+            through,
+            entitled[name],
+            topology.uut_host,
+            run_id,
+            forwarded,
+            _lan(name, flows, paths, streams),
+            name in flows.loopback,
+        )
         try:
             plan = guest.plan(assignment)
         except UsageError as error:
@@ -289,121 +320,19 @@ def resolve_guests(
     return found
 
 
+def _lan(
+    guest: str, flows: FlowNeeds, paths: Sequence[StreamPath], streams: Mapping[str, Sequence[str]]
+) -> GuestLan | None:
+    """Return the link of a guest to another one; None without any. It is made with the neighbour, which comes later."""
+    others = {VICTIM: flows.second_guest, flows.second_guest: VICTIM} if flows.second_guest else {}
+    if guest not in others:
+        return None
+    return GuestLan(next(path for path in paths if path.name in streams[others[guest]]), is_maker=guest != VICTIM)
+
+
 def _senders(packet: Packet, paths: Sequence[StreamPath], *, is_own: bool) -> list[StreamPath]:
     """Return the paths whose streams send a packet; `is_own`: it is a stream's own, and none of the profile."""
     return [path for path in paths if path.packet == packet or (path.packet is None and not is_own)]
-
-
-def guest_specs(topology: Topology, uut: UutSpec) -> dict[str, UutSpec]:
-    """Return a UUT, as VICTIM, and each of its neighbours as a UUT specification, by name."""
-    kinds = plugins(UUTS)
-    neighbours = [neighbour.beside(uut) for neighbour in topology.neighbours]
-    specs = {
-        neighbour.name: neighbour.as_uut(uut, kinds[neighbour.kind or uut.kind].Options.model_fields)
-        for neighbour in neighbours
-    }
-    return {VICTIM: uut, **specs}
-
-
-def needs_of(
-    topology: Topology,
-    uuts: Collection[str] = (),
-    activities: Mapping[str, Collection[Activity]] | None = None,
-    sink: SinkSpec = SinkSpec(),  # noqa: B008 - frozen
-    packets: tuple[Packet, ...] = (),
-    tools: Sequence[Tool] = (),
-) -> frozenset[str]:
-    """Return the needs of these UUTs (empty: all of them) on this host, by their names in `netbench doctor`.
-
-    `activities` are those of each neighbour that runs in any scenario; None: all neighbours run and may do anything.
-    `packets` are those that the UUTs forward, where they can. `tools` run flows to servers in guests.
-    """
-    chosen = [uut for uut in topology.uuts if not uuts or uut.name in uuts]
-    needs = {f"port:{port.nic}" for port in topology.ports()}
-    for machine in dict.fromkeys(uut.on for uut in chosen):
-        needs |= _needs_of_testbed(topology.on(machine), chosen, activities, sink, packets, tools)
-    return frozenset(needs)
-
-
-def _needs_of_testbed(
-    topology: Topology,
-    chosen: Collection[UutSpec],
-    activities: Mapping[str, Collection[Activity]] | None,
-    sink: SinkSpec,
-    packets: tuple[Packet, ...],
-    tools: Sequence[Tool],
-) -> set[str]:
-    needs = {"root", "setpriv"}
-    here = [host for host in topology.hosts if topology.machine(host) is None]
-    if here:
-        needs |= {"packet", *(tool.name for tool in TOOLS if not tool.optional), *plugins(SINKS)[sink.kind].needs}
-    if any(topology.netns(host) for host in here):
-        needs.add("netns")
-    if tools and any(host_of(stream.source) in here for stream in topology.streams):
-        needs |= {"tcpdump", *(program for tool in tools for program in tool.client_programs)}
-    if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):
-        needs.add("veth")
-    if any(path.receive == "napi" and path.source.machine is None for path in stream_paths(topology)):
-        needs.add("napi")
-    for vm in topology.vms.values():
-        needs |= vmm_of(vm).needs()
-    if topology.ssh_hosts:
-        needs.add("ssh")
-    if any(spec.is_emulated for spec in topology.ssh_hosts.values()):
-        needs |= {"netns", "veth", "sshd", "ssh-keygen", "unshare"}
-    machine = topology.uut_machine
-    uut_here = machine is None or (machine in topology.ssh_hosts and topology.ssh_hosts[machine].is_emulated)
-    for uut in (uut for uut in topology.uuts if uut in chosen):
-        for name, spec in guest_specs(topology, uut).items():
-            made = make_uut(spec)
-            forwarded = tuple(packet for packet in packets if not made.unsupported_reason(packet, ()))
-            plan = made.plan(Assignment(packets=forwarded))
-            wanted = _needs_of_guest(name, spec, plan, activities)
-            # Loads in guests with their own programs need nothing of their machine, and nor do servers.
-            if plan.load_needs and not made.unserved_reason:
-                wanted |= {program for tool in tools for program in tool.server_programs}
-            # A VM has the tools of its image, an SSH host its installed ones; only guest images are copied there.
-            needs |= {need for need in wanted if uut_here or need.startswith("image:")}
-    return needs
-
-
-def _needs_of_guest(
-    name: str, spec: UutSpec, plan: UutPlan, activities: Mapping[str, Collection[Activity]] | None
-) -> set[str]:
-    """Return the needs of a UUT or neighbour on its machine, for its activities (None: any activity)."""
-    acts = (activities or {}).get(name, ())
-    needs: set[str] = set()
-    if name == VICTIM or activities is None or acts:
-        needs |= plan.needs | ({"cgroup-cpu"} if _has_share(spec) else set())
-    if any(isinstance(act, Stress) for act in acts):
-        needs |= plan.load_needs or set()
-    return needs
-
-
-def _has_share(spec: UutSpec) -> bool:
-    return spec.cpu_shares.weight is not None or spec.cpu_shares.limit is not None
-
-
-def activities_of(topology: Topology, scenarios: Iterable[Scenario]) -> dict[str, list[Activity]]:
-    """Return the activities of each neighbour that runs in any of these scenarios."""
-    found: dict[str, list[Activity]] = {}
-    for scenario in scenarios:
-        for neighbour in topology.neighbours:
-            if not isinstance(activity := topology.activity(scenario, neighbour.name), Off):
-                found.setdefault(neighbour.name, []).append(activity)
-    return found
-
-
-def cpus_of(topology: Topology, machine: str | None) -> Sequence[int]:
-    """Return the usable CPUs of a VM, or of this machine; an SSH host counts as this machine until it is connected."""
-    return range(topology.vms[machine].cpus) if machine in topology.vms else usable_cpus()
-
-
-def make_uut(spec: UutSpec) -> UnitUnderTest:
-    """Return the UUT that a topology describes."""
-    kind = plugins(UUTS)[spec.kind]
-    made: UnitUnderTest | Vmm = kind(kind.Options.model_validate(spec.options))
-    return guest_of(made) if isinstance(made, Vmm) else made
 
 
 def make_backends(profile: Profile) -> tuple[Generator, SinkKind]:
@@ -413,54 +342,3 @@ def make_backends(profile: Profile) -> tuple[Generator, SinkKind]:
     if sends is receives:
         return generator, cast(SinkKind, generator)
     return generator, receives(receives.Options.model_validate(profile.sink.options))
-
-
-def refuse_mixes(topology: Topology, profile: Profile, activities: Mapping[str, Collection[Activity]]) -> None:
-    """UsageError for a mix of sizes where the generator cannot send one, or the sink cannot count it."""
-    generator, sink = profile.generator.kind, profile.sink.kind
-    mixes = [size for _, size in _sent(topology, profile, activities) if size.is_mix]
-    for mix in mixes:
-        if not plugins(GENERATORS)[generator].sends_mixes:
-            raise UsageError(
-                f"profile {profile.name}: {mix}: the generator {generator} cannot send frames of several sizes in the "
-                "order of a genome (RFC 6985); take afpacket, xdp or auto, or leave mixes out"
-            )
-        if not plugins(SINKS)[sink].counts_mixes:
-            raise UsageError(
-                f"profile {profile.name}: {mix}: the sink {sink} counts frames of one size, and a mix has several; "
-                "take tcpdump, bpf or auto, or leave mixes out"
-            )
-
-
-def refuse_too_large(topology: Topology, profile: Profile, activities: Mapping[str, Collection[Activity]]) -> None:
-    """UsageError for frames too large for a link on their path or for the generator; it names which."""
-    kind = plugins(GENERATORS)[profile.generator.kind]
-    most = kind(kind.Options.model_validate(profile.generator.options)).largest_frame
-    for stream, any_size in _sent(topology, profile, activities):
-        size, is_mix = any_size.largest_bytes, any_size.is_mix
-        of_mix, others = (f" (of {any_size})", "afpacket or auto") if is_mix else ("", "afpacket, pktgen or auto")
-        for link in topology.links_of(stream):
-            if size > largest_frame(link.mtu_bytes):
-                larger = f"give it `mtu: {size - largest_frame(0)}` or more in topology {topology.name}"
-                raise UsageError(
-                    f"profile {profile.name}: frames of {size} bytes{of_mix}: link {' – '.join(link.ends)} takes at "
-                    f"most {largest_frame(link.mtu_bytes)} (MTU {link.mtu_bytes}); {larger}, or leave such frames out"
-                )
-        if most is not None and size > most:
-            raise UsageError(
-                f"profile {profile.name}: frames of {size} bytes{of_mix}: the generator {profile.generator.kind} makes "
-                f"at most {most}; take {others}, or leave such frames out"
-            )
-
-
-def _sent(
-    topology: Topology, profile: Profile, activities: Mapping[str, Collection[Activity]]
-) -> Iterator[tuple[StreamSpec, FrameSize]]:
-    for stream in topology.own_streams:
-        for size in profile.all_frame_sizes:
-            yield stream, size
-    streams = {stream.name: stream for stream in topology.streams}
-    for neighbour in topology.neighbours:
-        sizes = {act.frame_size for act in activities.get(neighbour.name, ()) if isinstance(act, Network)}
-        for name in neighbour.streams:
-            yield from ((streams[name], size) for size in sorted(sizes))

@@ -38,7 +38,7 @@ from netbench.signals import shielded
 from netbench.testbed.bring_up import (
     base_changes,
     cable_ends,
-    client_changes,
+    flow_changes,
     host_identities,
     source_changes,
     usual_ends,
@@ -46,7 +46,7 @@ from netbench.testbed.bring_up import (
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.doctor.ssh_checks import needed_in_run
 from netbench.testbed.emulated_ssh_hosts import server_changes
-from netbench.testbed.flow_checks import make_tool
+from netbench.testbed.flow_checks import FlowNeeds, make_tool
 from netbench.testbed.preconditions import machine_held, port_warnings, refuse_unsafe_ports
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
@@ -81,13 +81,14 @@ class Testbed:
         scratch: str | None = None,
         port_warnings: Sequence[str] = (),
         without_frames: Collection[str] = (),
+        flow_needs: FlowNeeds = FlowNeeds(),  # noqa: B008 - immutable
     ) -> None:
         """`in_use` are the paths that need sources and sinks; None: all. `rings` are switched on.
 
         `others` returns the other netbenches that have measured on this machine since it was locked. `scratch` is a
         directory of this machine for the run; None: temporary files go to the usual directory. `port_warnings` are the
         result of the function of this name, from before sources and sinks were opened. Streams `without_frames` have
-        clients instead: their sources and sinks are never opened.
+        clients instead: their sources and sinks are never opened. `flow_needs` are those of all flows.
         """
         self._scratch = scratch
         self.port_warnings = port_warnings
@@ -95,6 +96,7 @@ class Testbed:
         self.topology = topology
         self._run_id = run_id
         self._without_frames = without_frames
+        self._flow_needs = flow_needs
         self._machines = machines
         self._hosts = hosts
         self._paths = paths
@@ -204,7 +206,13 @@ class Testbed:
         machine = self._uut_machine
         self._rings.switch_on()  # once more, where a link was down meanwhile
         resolved = resolve_guests(
-            self.topology, beside, self._paths, machine.cpus, self._run_id, tuple(self._profile.packets.values())
+            self.topology,
+            beside,
+            self._paths,
+            machine.cpus,
+            self._run_id,
+            tuple(self._profile.packets.values()),
+            self._flow_needs,
         )[name]
         guest, point = resolved.make(), machine.point
 
@@ -249,7 +257,9 @@ class Testbed:
                 ended()
 
     def _await_ways(self, active: ActiveGuest, paths: Sequence[StreamPath]) -> None:
-        outside = [self._endpoints[path.name] for path in paths if path.leads_outside and path.name in self._endpoints]
+        # Flows prove their way by connecting.
+        probed = [path for path in paths if path.leads_outside and path.name not in self._without_frames]
+        outside = [self._endpoints[path.name] for path in probed if path.name in self._endpoints]
         if outside and active.ready.probe_limit_s is not None:
             await_ways(self.setup({}), active, outside, active.ready.probe_limit_s)
         self._learning.forget()
@@ -307,6 +317,7 @@ class Testbed:
             cpus=usable_cpus(),
             witnessed=denominator(self._profile.witness),
             make_tool=make_tool,
+            second_guest=self._flow_needs.second_guest,
             cpu_delays=partial(read_cpu_delays, softirqs=self._softirqs),
             foreign_cpu=partial(read_foreign_cpu, self._run_id),
         )
@@ -409,7 +420,7 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                 for on, machine in machines.items():
                     machine.make(source_changes(resolved.profile, used, on))
                     clients = [path for path in used if path.name in resolved.streams_of_flows]
-                    machine.make(client_changes(clients, on))
+                    machine.make(flow_changes(clients, resolved.streams_through, on))
                 known = topology, journal.run_id, machines, hosts, paths, resolved.profile, used
                 testbed = Testbed(
                     *known,
@@ -418,6 +429,7 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                     scratch=local.scratch,
                     port_warnings=warnings,
                     without_frames=resolved.streams_of_flows - resolved.streams_of_frames,
+                    flow_needs=resolved.flow_needs,
                 )
                 try:
                     testbed.open_endpoints()

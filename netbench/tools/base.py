@@ -4,8 +4,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel
 
@@ -18,6 +18,7 @@ from netbench.model.datagram_witness import PayloadKey
 from netbench.model.flow_result import FlowResult
 from netbench.model.profile import NoOptions
 from netbench.model.units import Load, LoadKind
+from netbench.model.workload import FlowPath
 
 _READY_S, _POLL_S, _CONNECT_S = 30.0, 0.02, 5.0
 # How much longer than its duration a client may take before it counts as hung.
@@ -41,6 +42,21 @@ class ToolError(TestbedError):
     """A tool failed, or printed something that is no result of it."""
 
 
+class ArpEntry(NamedTuple):
+    """An IPv4 address that a host reaches by an interface, with its MAC address in the ARP table of the host."""
+
+    host: Host
+    interface: str
+    address: str
+
+
+class SecondTier(NamedTuple):
+    """A guest behind the server, which the server reaches at an address."""
+
+    host: Host
+    address: str
+
+
 @dataclass(frozen=True, slots=True)
 class FlowEnds:
     """The ends of one stream's flows: the host of the client, and the host and address of the server.
@@ -48,7 +64,8 @@ class FlowEnds:
     `directory` of the server's host is for its files; it disappears with the run. `listen` is the server's own address
     where clients connect to another one, which is translated; empty: the same. The client runs on the CPUs
     `client_cpus` of its machine; empty: any. If connections are `accepted_by_host`, a client can connect before the
-    server is there.
+    server is there. `arp_entries` may have the MAC address of the UUT before. `second_tier` is a guest behind the
+    server, for tools that need one.
     """
 
     stream: str
@@ -57,10 +74,11 @@ class FlowEnds:
     server: Host
     address: str
     directory: str
-    interface: str = ""  # of the client's host, towards the server
+    arp_entries: tuple[ArpEntry, ...] = ()
     listen: str = ""
     client_cpus: tuple[int, ...] = ()
     accepted_by_host: bool = False
+    second_tier: SecondTier | None = None
 
     @property
     def bound(self) -> str:
@@ -120,6 +138,8 @@ class Tool(ABC):
     server_programs: ClassVar[tuple[str, ...]] = ()
     client_programs: ClassVar[tuple[str, ...]] = ("python3",)
     may_need: ClassVar[tuple[Requirement, ...]] = ()  # these programs: how to install them
+    paths: ClassVar[frozenset[FlowPath]] = frozenset(FlowPath)  # of its flows
+    needs_second_tier: ClassVar[bool] = False  # whether its server needs a process in another guest
     # Whether a connection that ends at once does no harm to the server. Otherwise the open ports of its host are read.
     can_be_probed: bool = True
 
@@ -155,17 +175,41 @@ class Tool(ABC):
 
     def start_server(self, ends: FlowEnds) -> "RunningServer":
         """Start the server and return once the client's host can connect to it; ToolError when it does not serve."""
-        if ends.interface:
+        for entry in ends.arp_entries:
             # Otherwise requests may go to the MAC address of the UUT before, for up to a minute (arp(7)).
-            ends.client.run(["ip", "neigh", "flush", "to", ends.address, "dev", ends.interface])
+            entry.host.run(["ip", "neigh", "flush", "to", entry.address, "dev", entry.interface])
         self.before_serving(ends)
-        running = RunningServer.started(ends, self.server_command(ends))
-        try:
-            running.await_ready(connects=self.can_be_probed and not ends.accepted_by_host)
-        except BaseException:
-            running.stop()
-            raise
-        return running
+        return _ready(ends, self.server_command(ends), connects=self.can_be_probed and not ends.accepted_by_host)
+
+    def second_tier_command(self, ends: FlowEnds) -> Sequence[str]:
+        """Return the command of the second tier's process, which serves until it is killed. `ends` are as second_ends.
+
+        Only for tools that need one.
+        """
+        raise NotImplementedError
+
+    def start_second_tier(self, ends: FlowEnds) -> "RunningServer":
+        """Start the process of the second tier, and return once its port is open; ToolError when it does not serve."""
+        behind = second_ends(ends)
+        return _ready(behind, self.second_tier_command(behind), connects=False)
+
+
+def second_ends(ends: FlowEnds) -> FlowEnds:
+    """Return the ends of the connections between the server, as their client, and its second tier."""
+    assert ends.second_tier is not None, "tools that need a second tier have one"
+    host, address = ends.second_tier
+    return replace(ends, client=ends.server, server=host, address=address, listen="", second_tier=None)
+
+
+def _ready(ends: FlowEnds, command: Sequence[str], *, connects: bool) -> "RunningServer":
+    """Return a server that was started by a command, once it is ready."""
+    running = RunningServer.started(ends, command)
+    try:
+        running.await_ready(connects=connects)
+    except BaseException:
+        running.stop()
+        raise
+    return running
 
 
 _EXAMPLES = {

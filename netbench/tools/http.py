@@ -56,5 +56,9 @@ class Http(Tool):
         return program_command(ends.client, tcp_client, settings.as_argument)
 
     def result(self, done: Completed, demand: Demand, ends: FlowEnds, workload: str) -> FlowResult:
+        return self.figures(done, demand, ends, workload, "netbench http client")
+
+    def figures(self, done: Completed, demand: Demand, ends: FlowEnds, workload: str, client: str) -> FlowResult:
+        """Return the figures of a client that has ended; `client` begins the tool's name and version."""
         kinds = {"response": "response", "service": "service"}
-        return figures_of(done, demand, ends, workload, kinds, "netbench http client")
+        return figures_of(done, demand, ends, workload, kinds, client)

@@ -6,7 +6,7 @@ from netbench.hosts.base import run_checked
 from netbench.linux.requirements import Command
 from netbench.tools.base import FlowEnds
 
-NGINX = Command("nginx", "nginx-light", "the tools http and connect", optional=True, version="-v")
+NGINX = Command("nginx", "nginx-light", "the tools http, connect and two-tier", optional=True, version="-v")
 SERVER_PROGRAMS = ("nginx", "unshare")
 # All paths are below the prefix, which is a directory of the run. `keepalive_requests` of 1,000, the default, would
 # close connections between requests.
@@ -28,20 +28,28 @@ http {{
     server {{
         listen {address}:{port} backlog=4096;
         root {root};
-        location = / {{ try_files /body =500; }}
+        location = / {{ {location}; }}
     }}
 }}
 """
+# A response has the time that the client allows, and is not sent to another server, or again, after a failure.
+_PROXY = "proxy_read_timeout 1h; proxy_next_upstream off"
 
 
-def write_nginx_files(ends: FlowEnds, workers: int, body_size: int) -> None:
-    """Write nginx's configuration and the file that it serves as `/`; TestbedError when that fails."""
+def write_nginx_files(ends: FlowEnds, workers: int, body_size: int, upstream: str = "") -> None:
+    """Write nginx's configuration and the file that it serves as `/`; TestbedError when that fails.
+
+    Responses come from the server `upstream` (`address:port`) instead of the file, if there is one.
+    """
     root = _root(ends)
     run_checked(ends.server, ["mkdir", "-p", root])
     # Its workers run as root too where it starts as root: the run's directory is closed to all others.
     user = "user root;\n" if run_checked(ends.server, ["id", "-u"]).strip() == "0" else ""
     address = f"[{ends.bound}]" if ":" in ends.bound else ends.bound
-    text = _CONFIGURATION.format(user=user, workers=workers, address=address, port=ends.port, root=root)
+    location = f"proxy_pass http://{upstream}; {_PROXY}" if upstream else "try_files /body =500"
+    text = _CONFIGURATION.format(
+        user=user, workers=workers, address=address, port=ends.port, root=root, location=location
+    )
     ends.server.write(f"{root}/nginx.conf", text)
     ends.server.write(f"{root}/body", "x" * body_size)
 

@@ -73,9 +73,9 @@ class Sockperf(Tool):
         return replace(view, message_bytes=options.message_size)
 
     def server_command(self, ends: FlowEnds) -> Sequence[str]:
-        # Connections of an earlier server may still be in TIME_WAIT.
-        reused = ["--uc-reuseaddr"] if self.options.protocol == "tcp" else []
-        return ["sockperf", "server", *reused, *self._endpoint(ends.bound, ends.port)]
+        # Connections of the server before may be in TIME-WAIT at this port.
+        reuse = ["--uc-reuseaddr"] if self.options.protocol == "tcp" else []
+        return ["sockperf", "server", *self._endpoint(ends.bound, ends.port), *reuse]
 
     def client_command(self, ends: FlowEnds, demand: Demand) -> Sequence[str]:
         options = self.options

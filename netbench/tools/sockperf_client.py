@@ -55,10 +55,10 @@ def figures_in(output: str, log: str) -> dict[str, object]:
     rtts = [received - sent for sent, received, _ in rows]
     dropped, duplicated, disordered = map(int, others)
     if (
-        len(rows) != int(valid[2])
-        or not rows
-        or any(abs(rtt - printed) > _ROUNDING_NS for rtt, (_, _, printed) in zip(rtts, rows, strict=True))
-        or any(later < earlier for (earlier, _, _), (later, _, _) in pairwise(rows))
+        len(rtts) != int(valid[2])
+        or not rtts
+        or max(abs(rtt - row[2]) for rtt, row in zip(rtts, rows, strict=True)) > _ROUNDING_NS
+        or any(later[0] < earlier[0] for earlier, later in pairwise(rows))
         or min(rtts) < 0
         or abs(_ns(mean) - sum(rtts) / len(rtts)) > _ROUNDING_NS
         or abs(_ns(largest) - max(rtts)) > _ROUNDING_NS

@@ -10,11 +10,12 @@ import select
 import socket
 import struct
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
-from netbench.capture.log_steps import counts_by_step
+from netbench.model.logarithmic_steps import middle_of, step_of
 from netbench.tools.client_load import Figures, LoopSettings
 from netbench.tools.client_loop import SO_TIMESTAMPNS, ClientConnection, Loop, kind_of
 from netbench.tools.http_response import Response
@@ -164,8 +165,9 @@ def session_maker(settings: ClientSettings, exchange: _Exchange) -> Callable[[],
 
 def times(values_ns: Sequence[int]) -> dict[str, object]:
     """Return the distribution of times, in ns, for the output."""
+    counts = Counter(map(step_of, values_ns))
     return {
-        "steps": counts_by_step(values_ns),
+        "steps": [(middle_of(step), counts[step]) for step in sorted(counts)],
         "total_ns": sum(values_ns),
         "smallest_ns": min(values_ns, default=None),
         "largest_ns": max(values_ns, default=None),

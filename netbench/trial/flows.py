@@ -11,13 +11,13 @@ from netbench.hosts.base import Completed, Process, machine_name
 from netbench.hosts.clock import Clock
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.pipes import end
-from netbench.model.flow_result import FlowResult, WireFigures
+from netbench.model.flow_result import CLIENT, FlowResult, WireFigures
 from netbench.model.scenario import VICTIM, Serve
 from netbench.model.trial import GuestTask
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.tools.base import GRACE_S, Demand, FlowEnds, RunningServer, Tool, ToolError
-from netbench.trial.wire_taps import BLOCK_S, CLIENT, WireTap, differences
+from netbench.trial.wire_taps import BLOCK_S, WireTap, differences
 
 _BUSY_CLIENT = 0.9  # part of a CPU
 _MAY_BE_APART_PART = 0.1  # of the duration, as sources of frames may be
@@ -38,6 +38,7 @@ class GuestFlows:
     ends: Sequence[FlowEnds]
     seed: int = 1
     servers: list[RunningServer] = field(default_factory=list)
+    commands: dict[str, Sequence[str]] = field(default_factory=dict)  # of clients, by stream
     clients: dict[str, tuple[FlowEnds, Process]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)  # by stream
     taps: Sequence[WireTap] = ()
@@ -50,10 +51,16 @@ class GuestFlows:
         return Demand(self.serve.load, self.task.duration_s, self.task.warm_up_s, self.seed)
 
     def start(self) -> None:
-        """Start the servers; returns once clients can connect. A failure is kept for the result."""
+        """Start the servers; returns once clients can connect. A failure is kept for the result.
+
+        Clients are copied to VMs with netbench here, because that costs CPU time which is not part of the flows.
+        """
         for ends in self.ends:
             with self._noted(ends):
+                if ends.second_tier:
+                    self.servers.append(self.tool.start_second_tier(ends))
                 self.servers.append(self.tool.start_server(ends))
+                self.commands[ends.stream] = self.tool.client_command(ends, self.demand)
 
     def arm_taps(self) -> None:
         """Start the taps of the wire. A failure is kept for their figures: the tool's are measured all the same."""
@@ -87,8 +94,7 @@ class GuestFlows:
         """Start all clients, unless a server failed: a part of the flows would be another load."""
         for ends in self.ends if not self.errors else ():
             with self._noted(ends):
-                command = self.tool.client_command(ends, self.demand)
-                process = ends.client.spawn(confined(command, ends.client_cpus, ""))
+                process = ends.client.spawn(confined(self.commands[ends.stream], ends.client_cpus, ""))
                 self.clients[ends.stream] = ends, process
 
     def wait(self) -> None:

@@ -10,7 +10,6 @@ from netbench.errors import TestbedError
 from netbench.generators.base import Source
 from netbench.hosts.base import Host
 from netbench.hosts.clock import Clock
-from netbench.hosts.remote_code import scratch_of
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.foreign_cpu import ForeignCpuReader
 from netbench.linux.proc import DelayReader
@@ -26,11 +25,12 @@ from netbench.model.traffic import Traffic
 from netbench.model.trial import GuestTask, TrialSpec
 from netbench.model.workload import Workload
 from netbench.sinks.base import Sink
-from netbench.tools.base import FlowEnds, Tool
+from netbench.tools.base import Tool
+from netbench.trial.flow_ends import FlowPlaces
 from netbench.trial.flows import GuestFlows
 from netbench.trial.learning import LearningSchedule
-from netbench.trial.wire_taps import CLIENT, GUEST, HOST, FlowAddresses, WireTap
-from netbench.uut.base import ActiveGuest, TapPoint
+from netbench.trial.wire_taps import WireTap
+from netbench.uut.base import ActiveGuest
 
 NicReader = Callable[[Iterable[InterfaceRef]], dict[InterfaceRef, NicCounters]]
 # Reads the counters at these points, except the NICs' own counters.
@@ -100,7 +100,8 @@ class TrialSetup:
     the delays of threads of this machine. `packets` are the described packets of trials, by name; some trials send
     plain ones if `sends_plain`. `learning` determines when sinks send learning frames. `make_tool` returns the tool of
     a workload. `foreign_cpu` reads the CPU time of other programs, which the tools of flows compete with. `cpus` are
-    the usable CPUs of this machine. Taps follow one of `witnessed` connections; 0: there are no taps.
+    the usable CPUs of this machine. Taps follow one of `witnessed` connections; 0: there are no taps. `second_guest` is
+    the neighbour that is linked to the victim; empty without one.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -121,6 +122,7 @@ class TrialSetup:
     sends_plain: bool = True
     cpus: Sequence[int] = ()
     witnessed: int = 1
+    second_guest: str = ""
     make_tool: Callable[[Workload], Tool] = no_tool
 
     def packet_of(self, path: StreamPath, size: FrameSize) -> Packet | None:
@@ -197,33 +199,25 @@ def _traffic(
 def _flows(
     setup: TrialSetup, task: GuestTask, serve: Serve, active: ActiveGuest, captures: Path | None, trial: int
 ) -> GuestFlows:
-    """Return the flows of a guest; TestbedError for one that runs no commands, or has no address."""
-    inside, addresses = active.ready.inside, active.ready.addresses
-    if inside is None or not set(task.streams) <= addresses.keys():
-        raise TestbedError(f"{task.name} cannot serve: {active.uut.unserved_reason or 'it has no address'}")
-    directory = scratch_of(inside)
-    ends, taps = [], []
+    """Return the flows of a guest; TestbedError for one that cannot serve."""
+    tool, ends, taps = setup.make_tool(serve.workload), [], []
     for name in task.streams:
         endpoints = setup.endpoints[name]
         assert endpoints.source_host is not None, "a testbed has the hosts of its sources"
-        number = endpoints.path.number
-        interface = endpoints.path.source.interface
-        reached = addresses[name], directory, interface, active.ready.listening.get(name, "")
         client_cpus, tap_cpus = _cpus_beside_guests(setup, endpoints)
-        path, places = endpoints.path, dict[str, tuple[Host, TapPoint]]()
-        point = active.ready.taps.get(name) or TapPoint(path.ingress.interface if path.ingress else "", addresses[name])
-        client = endpoints.source_host
-        ends.append(FlowEnds(name, number, client, inside, *reached, client_cpus, point.ends_connections))
+        hosts = endpoints.source_host, endpoints.sink_host
+        places = FlowPlaces(endpoints.path, active, *hosts, setup.guests.get(setup.second_guest), client_cpus)
+        try:
+            route = places.route(serve.workload.path, has_second_tier=tool.needs_second_tier)
+        except TestbedError as error:
+            raise TestbedError(f"{task.name}: {error}") from error
+        ends.append(route.ends)
         witnessed = setup.witnessed if task.name == VICTIM else 0  # a tap beside a neighbour would only disturb
-        if witnessed:
-            places[CLIENT] = client, TapPoint(path.source.interface, addresses[name])
-        if witnessed and path.ingress:
-            places[HOST if point.ends_connections else GUEST] = active.uut.site.host, point
-        for place, (host, at) in places.items():
+        for place, tapped in route.taps.items() if witnessed else ():
             target = (captures or Path(setup.scratch or "/tmp")) / f"trial-{trial:06}-{name}-{place}.pcap"
-            where = host, at.interface, FlowAddresses(path.src_ip, at.server_address)
-            taps.append(WireTap(place, *where, ends[-1], target, captures is not None, tap_cpus, witnessed))
-    return GuestFlows(task, serve, setup.make_tool(serve.workload), ends, taps=taps)
+            of_tap = captures is not None, tap_cpus, witnessed
+            taps.append(WireTap(place, *tapped, route.ends, target, *of_tap))
+    return GuestFlows(task, serve, tool, ends, taps=taps)
 
 
 def _cpus_beside_guests(setup: TrialSetup, ends: Endpoints) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -20,15 +20,13 @@ from netbench.hosts.base import Host, Process
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.pipes import Lines, end
 from netbench.hosts.remote_code import output_path
-from netbench.model.flow_result import FlowResult, Latencies, WireFigures
+from netbench.model.flow_result import CLIENT, HOST, SERVERS, FlowResult, Latencies, WireFigures
 from netbench.model.flow_witness import BYTES_TOLERANCE, UNKNOWN_NS, Connections, FlowFigures, WireTraffic, disagreement
 from netbench.model.foreign_text import decoded
 from netbench.statistics.flow_figures import PERCENTILES, has_enough
 from netbench.tools.base import FlowEnds, WireView
 from netbench.trial.followed_connections import connection_filter, likely_range_ns
 
-# Where a tap is: beside the client, beside the guest, or at its host, where a process ends the connections of clients.
-CLIENT, GUEST, HOST = "client", "guest", "host"
 _SNAP_BYTES = 128  # headers of IPv6 and TCP with all options, and the first bytes of a tool's message
 _RING_KIB = 32 * 1024
 _LISTENING = b"listening on"
@@ -48,7 +46,7 @@ class FlowAddresses(NamedTuple):
 
 @dataclass(slots=True)
 class WireTap:
-    """A capture of one stream's flows on one interface; `place` is CLIENT, GUEST or HOST.
+    """A capture of one stream's flows on one interface; `place` is CLIENT, or one of SERVERS.
 
     It runs on the CPUs `cpus`; empty: any. It follows one of `one_of` connections. The capture is copied to `target` on
     this machine, and removed once it was read, unless `keep`.
@@ -242,7 +240,8 @@ def differences(result: FlowResult, taps: Sequence[WireFigures], view: WireView)
     Bytes are compared with the tap on the receiver's side, times with that beside the client.
     """
     by_place = {tap.place: tap for tap in taps if not tap.error}
-    client, guest = by_place.get(CLIENT), by_place.get(GUEST, by_place.get(HOST))
+    client = by_place.get(CLIENT)
+    guest = next((tap for place, tap in by_place.items() if place in SERVERS), None)
     tool = FlowFigures(
         result.run_to_server_bytes, result.run_to_client_bytes, _percentiles(result.latencies, view.compared)
     )
@@ -293,7 +292,7 @@ def _without_buffered(tool: FlowFigures, wire: FlowFigures, buffered: int) -> Fl
 def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigures) -> Iterator[str]:
     """Yield a text if a tool reports another number of lost datagrams than was lost between the two taps."""
     sent, arrived = client.to_server_segments, guest.to_server_segments
-    end, where = "server", "behind the guest's link: at its NIC, in its kernel, or"
+    end, where = "server", f"behind the {guest.place}'s link: at its NIC, in its kernel, or"
     if result.to_client_bytes is not None:
         sent, arrived = guest.to_client_segments, client.to_client_segments
         end, where = "client", "behind the client's link: in its kernel, or"

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from pydantic import BaseModel
 
@@ -20,6 +20,7 @@ from netbench.model.paths import PREFIX, InterfaceRef, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.topology_specs import CpuShares
 from netbench.model.virtualisation import DurationEstimate, Supports, Virtualisation
+from netbench.model.workload import FlowPath
 
 AT_ONCE = DurationEstimate()  # for UUTs that run already
 # Spanning tree may block a port for 50 s: until it has expired, listened and learned (IEEE 802.1D-1998, 8.10).
@@ -35,12 +36,20 @@ class Step(Protocol):
         """The step as a command (for `--dry-run`)."""
 
 
+class GuestLan(NamedTuple):
+    """The link between a guest and another one on its machine: the other's first path, and which of them makes it."""
+
+    peer: StreamPath
+    is_maker: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """The task of a UUT: its name, the streams it forwards, and its CPU shares.
 
     A neighbour may have no paths: then `host` is the name of its host. `run_id` names this run of netbench. `packets`
-    are the described packets that it forwards, in addition to the plain one.
+    are the described packets that it forwards, in addition to the plain one. `lan` links it to another guest. It
+    `has_loopback` if flows run inside it.
     """
 
     name: str = "NAME"
@@ -49,6 +58,8 @@ class Assignment:
     host: str = ""
     run_id: str = "RUN"
     packets: tuple[Packet, ...] = ()
+    lan: GuestLan | None = None
+    has_loopback: bool = False
 
     @property
     def is_described(self) -> bool:
@@ -152,7 +163,8 @@ class Ready:
 
     `addresses` has, by stream, the IPv4 address towards the source at which clients reach servers inside it. These
     listen at that address too, unless `listening` has another one for the stream, to which it is translated. `taps` has
-    the places to capture flows, by stream; by default the ingress NIC.
+    the places to capture flows, by stream; by default the ingress NIC. `attachments` has, by stream, the interface of
+    its machine that its ingress NIC is attached to.
     """
 
     next_hop_macs: Mapping[str, str]
@@ -165,6 +177,7 @@ class Ready:
     addresses: Mapping[str, str] = field(default_factory=dict)
     listening: Mapping[str, str] = field(default_factory=dict)
     taps: Mapping[str, TapPoint] = field(default_factory=dict)
+    attachments: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +226,13 @@ class UnitUnderTest:
     def unserved_reason(self) -> str:
         """Why no server can run inside it; empty if it has an address and runs commands."""
         return "netbench runs no commands inside it"
+
+    def path_reason(self, path: FlowPath) -> str:
+        """Return why flows cannot take this path, with it as the measured or the second guest; empty if they can.
+
+        By default that is the reason why it cannot serve.
+        """
+        return self.unserved_reason
 
     @property
     def ends_connections(self) -> bool:

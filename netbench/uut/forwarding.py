@@ -39,6 +39,7 @@ from netbench.linux.changes import (
 )
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.machine import Machine
+from netbench.model.packet_options import PacketOptions
 from netbench.model.paths import PREFIX, InterfaceRef, StreamPath, each_nic_once, inside_nics
 from netbench.uut.packet_interfaces import (
     NO_HANDLING,
@@ -66,6 +67,16 @@ ROUTING = ("route", "flowtable")
 def unserved_reason(how: str) -> str:
     """Return why a guest that forwards in this way has no address to serve at; empty if it has one."""
     return "" if how in ROUTING else f"it has no IP address with `forward: {how}`; use `forward: route`"
+
+
+def through_reason(how: str, options: PacketOptions) -> str:
+    """Return why flows cannot run through a kernel that forwards in this way, with these options; empty if they can."""
+    if how not in ROUTING:
+        return f"flows through it run between two networks, and it does not route with `forward: {how}`; use route"
+    changed = [name for name in ("nat", "terminate", "originate") if getattr(options, name)]
+    if changed:
+        return f"flows through it have plain headers, and it changes them: leave out {' and '.join(changed)}"
+    return ""
 
 
 def server_addresses(paths: Iterable[StreamPath], how: str) -> dict[str, str]:

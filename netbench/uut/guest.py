@@ -8,7 +8,7 @@ from netbench.errors import ChangeError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.remote_code import program_command
-from netbench.linux.changes import Change
+from netbench.linux.changes import MAIN_TABLE, AddRoute, Change, SetUp
 from netbench.linux.counters.iproute_counters import read_nics
 from netbench.linux.machine import Machine
 from netbench.model.frame_size import USUAL_MTU
@@ -16,10 +16,18 @@ from netbench.model.packet import Packet
 from netbench.model.paths import InterfaceRef, Nic, StreamPath, inside_nics
 from netbench.model.points import PointKind, Points
 from netbench.model.virtualisation import Virtualisation
+from netbench.model.workload import FlowPath
 from netbench.uut import reception_probe
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.directions import sent_packet
-from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest, server_addresses, unserved_reason
+from netbench.uut.forwarding import (
+    ROUTING,
+    await_forwarding,
+    changes_in_guest,
+    server_addresses,
+    through_reason,
+    unserved_reason,
+)
 from netbench.uut.guest_links import (
     GuestLink,
     GuestNics,
@@ -29,6 +37,7 @@ from netbench.uut.guest_links import (
     guest_mac,
     guest_nics,
     guest_points,
+    lan_changes,
     places_of,
     points_inside,
     read_links,
@@ -115,6 +124,18 @@ class Guest(UnitUnderTest):
     def unserved_reason(self) -> str:
         return unserved_reason(self._vmm.options.forward)
 
+    def path_reason(self, path: FlowPath) -> str:
+        match path:
+            case FlowPath.LOOPBACK:
+                return ""
+            case FlowPath.THROUGH:
+                return through_reason(self._vmm.options.forward, self._vmm.options)
+            case FlowPath.BETWEEN_GUESTS if self._vmm.elsewhere:
+                return "it is on a machine where netbench links no guests"
+            case FlowPath.BETWEEN_GUESTS if self._vmm.attachment(self._spec(Assignment())).on_nic:
+                return "its NICs are attached without a bridge, which a link to a second guest needs"
+        return self.unserved_reason
+
     def sent_packet(self, packet: Packet, path: StreamPath) -> Packet:
         return sent_packet(packet, path, self._vmm.options)
 
@@ -131,14 +152,17 @@ class Guest(UnitUnderTest):
             *(() if vmm.applies_cpu_shares else assignment.cgroup_changes),
             *vmm.changes(spec),
             *(() if vmm.elsewhere else self._attaching(assignment, attachment)),
+            *(lan_changes(paths[0], assignment.lan.peer) if assignment.lan and assignment.lan.is_maker else ()),
             StartGuest(spec, vmm.command(spec)),
             *map(ChangeInside, self._changes_inside(paths, named, assignment.packets)),
+            *map(ChangeInside, self._changes_for_flows(assignment, named)),
         ]
         return UutPlan(
             steps=tuple(steps),
             needs=vmm.needs()
             | attachment.needs
             | (set() if vmm.elsewhere or attachment.on_nic else self._needs_of_bridges)
+            | ({"veth"} if assignment.lan else set())
             | (
                 set()
                 if vmm.own_kernel
@@ -184,6 +208,7 @@ class Guest(UnitUnderTest):
             ),
             probe_limit_s=self.probe_limit_s,
             addresses=server_addresses(site.paths, self._vmm.options.forward),
+            attachments={link.stream: link.interface for link in running.links if link.role == "ingress"},
         )
 
     @property
@@ -292,6 +317,14 @@ class Guest(UnitUnderTest):
         inside = list(_seen_inside(paths, nics))
         return changes_in_guest(inside, self._vmm.options.forward, self._handling(packets))
 
+    def _changes_for_flows(self, assignment: Assignment, nics: Mapping[str, GuestNics]) -> Iterator[Change]:
+        """Yield the further changes inside it for flows that run inside it, or from another guest to it."""
+        if assignment.has_loopback:
+            yield SetUp(None, "lo")
+        if assignment.lan:
+            ingress, peer = nics[assignment.paths[0].name].ingress, assignment.lan.peer
+            yield AddRoute(None, 4, ingress, MAIN_TABLE, peer.ingress_ip, peer.src_network)
+
     def _handling(self, packets: tuple[Packet, ...]) -> PacketHandling:
         return PacketHandling(self._vmm.options, packets)
 
@@ -300,11 +333,11 @@ class Guest(UnitUnderTest):
         title = running.guest.spec.title
         running.nics = self._find_nics(site.paths, host, title)
         machine = running.machine
-        packets = site.assignment.packets
-        how, handling = self._vmm.options.forward, self._handling(packets)
+        how, handling = self._vmm.options.forward, self._handling(site.assignment.packets)
         require_ipv6(machine, handling, how)
         try:
-            machine.make(self._changes_inside(site.paths, running.nics, packets))
+            machine.make(self._changes_inside(site.paths, running.nics, site.assignment.packets))
+            machine.make(self._changes_for_flows(site.assignment, running.nics))
         except ChangeError as error:
             if missing := missing_feature(error, f"the kernel of {title}"):
                 raise missing from error

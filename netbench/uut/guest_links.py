@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netbench.errors import TestbedError
-from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslave, SetUp
+from netbench.linux.changes import AddBridge, AddForwardingEntry, AddVeth, Change, Enslave, SetUp
 from netbench.linux.machine import Machine
 from netbench.model.paths import PREFIX, InterfaceRef, Nic, StreamPath, each_nic_once, inside_nics
 from netbench.model.points import CounterReading, CountingPoint, PathSection, PointKind, Points, forwarding_point
@@ -145,6 +145,25 @@ def attaching_changes(
             yield AddForwardingEntry(link.nic.netns, link.interface, towards[link.stream])
         else:
             yield AddForwardingEntry(link.nic.netns, link.nic.interface, sinks[link.stream])
+
+
+def lan_changes(path: StreamPath, peer: StreamPath) -> Iterator[Change]:
+    """Yield the changes that link the ingress bridges of two guests on one machine, of one path each.
+
+    The link is a pair of virtual Ethernet interfaces that are ports of the bridges.
+    """
+    (own_nic, _), (peer_nic, _) = inside_nics(path), inside_nics(peer)
+    ports = [
+        (nic.netns, _name(of, "ingress", "l"), _name(of, "ingress", "b"))
+        for nic, of in ((own_nic, path), (peer_nic, peer))
+    ]
+    (netns, port, _), (peer_netns, peer_port, _) = ports
+    macs = (f"02:6e:6c:00:{of.number:02x}:{number}" for number, of in (("01", path), ("02", peer)))
+    yield AddVeth(netns, port, next(macs), peer_netns, peer_port, next(macs))
+    yield from no_ipv6(name for place, name, _ in ports if place is None)
+    for place, name, bridge in ports:
+        yield Enslave(place, name, bridge)
+        yield SetUp(place, name)
 
 
 def guest_points(paths: Sequence[StreamPath], links: Sequence[GuestLink]) -> Points:

@@ -13,6 +13,7 @@ from typing import ClassVar
 from netbench.errors import UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import (
+    MAIN_TABLE,
     AddAddress,
     AddBridge,
     AddRoute,
@@ -26,6 +27,7 @@ from netbench.model.packet import Packet
 from netbench.model.paths import PREFIX, StreamPath, inside_nics
 from netbench.model.points import PointKind, Points
 from netbench.model.traffic import PREFIX_LENGTH
+from netbench.model.workload import FlowPath
 from netbench.uut.base import Assignment, Ready, Site, TapPoint, UutPlan
 from netbench.uut.forwarding import no_bridge_netfilter, no_ipv6
 from netbench.uut.guest import Guest, StartedGuest
@@ -36,7 +38,6 @@ from netbench.vmm.attachment import ENDING, MASQUERADE, NETWORKS, Attachment, Pr
 from netbench.vmm.base import GuestNic, GuestSpec, Vmm
 
 _ANY_MAC = "02:6e:68:00:00:01"  # of no interface; the reply replaces it
-_MAIN_TABLE = 254  # of routes (ip-route(8))
 
 
 def guest_of(vmm: Vmm) -> Guest:
@@ -72,6 +73,14 @@ class PrivateGuest(Guest):
 
     @property
     def unserved_reason(self) -> str:
+        return ""
+
+    def path_reason(self, path: FlowPath) -> str:
+        match path:
+            case FlowPath.THROUGH:
+                return self.unforwarding_reason
+            case FlowPath.BETWEEN_GUESTS:
+                return f"with `attachment: {self._network}` its private network has no link to a second guest"
         return ""
 
     @property
@@ -143,7 +152,7 @@ class PrivateGuest(Guest):
             nic, network = nics[path.name].ingress, PrivateNetwork.of(path)
             changes.append(SetUp(None, nic))
             changes.append(AddAddress(None, nic, network.address, PREFIX_LENGTH))
-            changes.append(AddRoute(None, 4, nic, _MAIN_TABLE, network.gateway, path.src_network))
+            changes.append(AddRoute(None, 4, nic, MAIN_TABLE, network.gateway, path.src_network))
         return changes
 
     def _forward(self, site: Site, running: StartedGuest, host: Host) -> None:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, model_validator
 
 from netbench.errors import ChangeError, KeyedError, MissingError
 from netbench.hosts.host_wrappers import ConfinedHost
-from netbench.linux.changes import AddIngress, AddTable, Change, GroOn, Redirect, SteerReceived
+from netbench.linux.changes import AddIngress, AddTable, Change, GroOn, Redirect, SetUp, SteerReceived
 from netbench.linux.requirements import IN_A_VM, ON_VETH, Feature, Probes, Requirement
 from netbench.model.packet import Packet
 from netbench.model.packet_options import PacketOptions
@@ -15,6 +15,7 @@ from netbench.model.paths import StreamPath, inside_nics
 from netbench.model.points import CountingPoint, PointKind, forwarding_point
 from netbench.model.topology_specs import Cpus
 from netbench.model.virtualisation import DurationEstimate, Supports
+from netbench.model.workload import FlowPath
 from netbench.uut import xdp_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.directions import sent_packet
@@ -26,6 +27,7 @@ from netbench.uut.forwarding import (
     await_forwarding,
     forwarding_changes,
     server_addresses,
+    through_reason,
     unserved_reason,
 )
 from netbench.uut.packet_interfaces import PacketHandling
@@ -142,6 +144,16 @@ class Raw(UnitUnderTest):
     def unserved_reason(self) -> str:
         return unserved_reason(self.options.forward)
 
+    def path_reason(self, path: FlowPath) -> str:
+        match path:
+            case FlowPath.LOOPBACK:
+                return ""
+            case FlowPath.THROUGH:
+                return through_reason(self.options.forward, self.options)
+            case FlowPath.BETWEEN_GUESTS:
+                return "it is no guest, so there is no link to a second guest"
+        return self.unserved_reason
+
     def sent_packet(self, packet: Packet, path: StreamPath) -> Packet:
         return sent_packet(packet, path, self.options)
 
@@ -156,6 +168,7 @@ class Raw(UnitUnderTest):
                 *forwarding_changes(assignment.paths, how, assignment.name, handling),
                 *self._steering(assignment.paths),
                 *self._redirecting(assignment.paths),
+                *([SetUp(_netns(assignment.paths), "lo")] if assignment.has_loopback else ()),
             ),
             needs=frozenset(_NEEDS[how]) | packet_needs(handling, how, assignment.paths),
             load_needs=frozenset({"stress-ng"}),
@@ -253,3 +266,8 @@ class Raw(UnitUnderTest):
         if self.options.forward == "bridge":
             return forwarding_point(path, PointKind.BRIDGE)
         return CountingPoint(f"{self.options.forward} redirect", names_segment=True)
+
+
+def _netns(paths: Sequence[StreamPath]) -> str | None:
+    """Return the namespace of a UUT's NICs."""
+    return inside_nics(paths[0])[0].netns if paths else None

@@ -30,7 +30,7 @@ from netbench.model.paths import StreamId, StreamPath
 from netbench.model.topology_specs import UutSpec
 from netbench.packets.headers import Addresses, sent_layers
 from netbench.packets.scapy_layers import scapy_packet
-from netbench.testbed.resolved import make_uut
+from netbench.testbed.guest_specs import make_uut
 from netbench.uut.base import ActiveGuest, UnitUnderTest
 from netbench.uut.packet_support import PACKET_FEATURES
 from tests.netns.yard import SEND, Yard, fresh_yard

@@ -107,6 +107,14 @@ def test_the_next_uut_at_an_address_answers_at_once(results):
     assert [reason for reason in reasons if "not ready" in reason.detail] == []
 
 
+def test_hosts_over_ssh(results):
+    done = run(results, {"kind": "http"}, "100/s", *settings(streams=1), topology="netns-ssh", uut="router")
+    assert done.returncode == 0, done.stderr + done.stdout
+    flow, _ = only_flow(results)
+    assert (flow.completed, flow.errors) == (80, {})
+    assert {tap.to_client_bytes for tap in flow.wire} == {flow.run_to_client_bytes}
+
+
 REFUSED = {
     "a UUT without an address": (("--uut", "bridge"), {"kind": "http"}, "100/s", "no UUT can serve"),
     "a load of frames": (("--uut", "route"), {"kind": "http"}, "100fps", "is no load of this tool"),

@@ -26,6 +26,13 @@ pytestmark = pytest.mark.root
 CLIENT, SERVER = "nbt-client", "nbt-server"
 CLIENT_ADDRESS, ADDRESS = "198.18.0.1", "198.18.0.2"
 RUN_ID = "nbt-tools"
+CLOSES_FIRST = """
+import socket, sys
+listening = socket.create_server((sys.argv[1], int(sys.argv[2])))
+client = socket.create_connection(listening.getsockname())
+listening.accept()[0].close()
+client.close()
+"""
 # A request takes so much longer than its server takes to answer, in the median.
 OVERHEAD_S = 0.0015
 MS = 1_000_000
@@ -349,6 +356,14 @@ while True:
     number, flags = struct.unpack(">QH", message[:10])
     served.sendto(struct.pack(">QH", number, flags & ~1) + message[10:], sender)
 """
+
+
+def test_sockperf_serves_where_a_server_closed_its_connections(ends):
+    """The side that closes first has its port in TIME-WAIT for a minute, here that of the earlier server."""
+    run_checked(ends.server, [sys.executable, "-c", CLOSES_FIRST, ADDRESS, str(ends.port)])
+    assert f"{ADDRESS}:{ends.port}" in str(waiting_ports(ends.server))
+    with own_server(tool := Sockperf(SockperfOptions(protocol="tcp")), ends):
+        assert measured(tool, ends, "1000/s", 4.0).completed
 
 
 @pytest.mark.parametrize("delay_s", [0.001, 0.01])

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from netbench.errors import UsageError
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
-from netbench.testbed.resolved import make_uut, resolve
+from netbench.testbed.guest_specs import make_uut
+from netbench.testbed.resolved import resolve
 from netbench.uut.base import Assignment, TapPoint
 from tests.unit.inputs import profile, shared_topology, topology, topology_both_ways
 

@@ -279,7 +279,7 @@ def test_a_dry_run_needs_no_root_and_touches_nothing(command, monkeypatch, tmp_p
 @pytest.mark.parametrize(
     ("topology", "uut", "server", "client"),
     [
-        ("lab-kvm", "kvm", "nginx -p", "-source python3 -I -S -c PROGRAM '{"),
+        ("lab-kvm", "kvm", "nginx -p", "-source python3 -I -S -c SOURCE '{"),
         ("netns", "route", "unshare --pid --fork --kill-child nginx -p", "-m netbench.tools.tcp_client '{"),
     ],
 )

@@ -3,13 +3,9 @@
 import subprocess
 import sys
 from pathlib import Path
-from random import Random
 
-import numpy as np
 import pytest
 
-from netbench.capture.distribution import Distribution
-from netbench.capture.log_steps import counts_by_step
 from netbench.hosts import module_bundle
 from netbench.hosts.module_bundle import bundle
 from netbench.tools.client_load import LoopSettings
@@ -78,14 +74,3 @@ def test_imported_modules_of_the_package_are_included(tmp_path, monkeypatch, mod
 
 def _read(directory: Path, module: str) -> str:
     return (directory / f"{module.replace('.', '/')}.py").read_text()
-
-
-@pytest.mark.parametrize(
-    ("least", "most"), [(0, 0), (0, 3000), (-5000, 5000), (0, 10**12), (-(10**15), 10**15), (2**62, 2**63 - 1)]
-)
-def test_clients_count_times_by_the_same_steps_as_captures_do(least, most):
-    random = Random(1)
-    values = [random.randint(least, most) for _ in range(5000)] + [0, 1, 2047, 2048, 2049, 4095, 4096]
-    known = Distribution()
-    known.add(np.array(values, np.int64))
-    assert counts_by_step(values) == known.steps()

@@ -10,7 +10,9 @@ from netbench.errors import MissingError, UsageError
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.topology_specs import CpuShares
-from netbench.testbed.resolved import activities_of, guest_specs, needs_of, resolve, resolve_guests
+from netbench.testbed.guest_specs import activities_of, guest_specs
+from netbench.testbed.needs import needs_of
+from netbench.testbed.resolved import resolve, resolve_guests
 from tests.unit.inputs import profile, shared_topology, topology
 
 QEMU = {"name": "v", "kind": "qemu", "nic": "virtio-net-pci", "forward": "route", "pin": {"vcpus": [[1]]}}

@@ -35,7 +35,7 @@ from netbench.model.packet_values import DescriptionError
 from netbench.model.profile import Profile
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology_specs import StreamSpec
-from netbench.testbed.resolved import make_uut
+from netbench.testbed.guest_specs import make_uut
 from tests.unit.described_packets import layers
 from tests.unit.inputs import profile, topology
 

@@ -48,7 +48,8 @@ from netbench.packets.flow_values import values_of
 from netbench.packets.headers import with_varied_values
 from netbench.plan.schedule import CampaignPlan
 from netbench.plan.warnings import unsupported_packets as warnings_of
-from netbench.testbed.resolved import make_uut, resolve, resolve_guests, unsupported_packets
+from netbench.testbed.guest_specs import make_uut
+from netbench.testbed.resolved import resolve, resolve_guests, unsupported_packets
 from netbench.uut.base import Assignment, UnitUnderTest
 from netbench.uut.packet_headers import retagged
 from netbench.uut.packet_interfaces import PacketHandling

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from netbench.report.model import PublishedPaper, PublishedTable, schlosser2011
+from netbench.report.published import PublishedPaper, PublishedTable, schlosser2011
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from netbench.model.frame_size import FrameSize
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.report import formats
-from netbench.report.model import schlosser2011
 from netbench.report.page import write_report
+from netbench.report.published import schlosser2011
 from netbench.statistics.intervals import Interval
 from tests.unit.points import count
 from tests.unit.report_page import OF_SHARED_HOSTS, Page, page_of, printed, report_page

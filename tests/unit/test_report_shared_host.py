@@ -7,7 +7,8 @@ import pytest
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.report.model import schlosser2011, views
+from netbench.report.model import views
+from netbench.report.published import schlosser2011
 from netbench.statistics.groups import group_trials
 from tests.unit.interference_factory import computing, forwarding, paper_campaign, small_campaign, twice
 from tests.unit.points import count, loss

@@ -13,7 +13,8 @@ from netbench.model.packet_notation import layers_text, parse_layers
 from netbench.model.paths import StreamPath
 from netbench.model.stream_paths import stream_paths
 from netbench.packets.headers import Addresses, arriving_layers, sent_layers
-from netbench.testbed.resolved import make_uut, resolve
+from netbench.testbed.guest_specs import make_uut
+from netbench.testbed.resolved import resolve
 from netbench.uut.base import Assignment, UnitUnderTest
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import at_sink

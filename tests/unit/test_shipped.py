@@ -20,14 +20,15 @@ SHIPPED_TOPOLOGIES, SHIPPED_PROFILES, KINDS_OF_UUTS = map(
     str.split,
     (
         """
-        lab-cabled lab-encapsulations lab-kvm lab-virtualbox lab-vm lab-vmm lab-xen
+        che2010-network fisher2012-network lab-cabled lab-encapsulations lab-kvm lab-virtualbox lab-vm lab-vmm lab-xen
         netns netns-3 netns-attachments netns-both netns-datapaths netns-demo netns-encapsulations netns-isolation
-        netns-neighbour netns-qemu-e1000 netns-qemu-virtio netns-qemu-vmxnet3 netns-ssh netns-vmm schlosser2011 two-nics
+        netns-neighbour netns-qemu-e1000 netns-qemu-virtio netns-qemu-vmxnet3 netns-ssh netns-vmm netns-vmm-3 padala2007
+        sampath2013-network schlosser2011 two-nics
         """,
         """
-        bandwidth demo encapsulations flows interference ndr quick response-time rfc2544 rfc2544-short schlosser2011
-        schlosser2011-dedicated schlosser2011-delay-frame-size schlosser2011-delay-pktgen-size schlosser2011-short
-        tst009
+        bandwidth che2010-network demo encapsulations fisher2012-network flows interference ndr padala2007 quick
+        response-time rfc2544 rfc2544-short sampath2013-network schlosser2011 schlosser2011-dedicated
+        schlosser2011-delay-frame-size schlosser2011-delay-pktgen-size schlosser2011-short schlosser2011-streams tst009
         """,
         "container esxi external forwarder libvirt openvz ovs qemu raw reference virtualbox xen",
     ),
@@ -99,7 +100,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         *("afpacket", "auto", "pktgen", "trex", "xdp"),
         *("bpf", "tcpdump"),  # the other `auto` and `trex` have the names of the first
         *("plan", "search"),
-        *("connect", "http", "iperf3", "sockperf"),
+        *("connect", "http", "iperf3", "sockperf", "two-tier"),
         *KINDS_OF_UUTS,
     ]
     assert entries["netns"] == "one stream through the kernel of this machine, in network namespaces"

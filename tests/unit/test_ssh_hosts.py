@@ -26,8 +26,8 @@ from netbench.testbed.doctor import ssh_checks
 from netbench.testbed.doctor.host_checks import Status
 from netbench.testbed.doctor.ssh_checks import _SCRIPT, _checks_of, checks_of_hosts, facilities_there, needed_there
 from netbench.testbed.emulated_ssh_hosts import namespaces_of, played, quoted, server_changes
+from netbench.testbed.needs import needs_of
 from netbench.testbed.passwords import Passwords
-from netbench.testbed.resolved import needs_of
 from netbench.vmm.libvirt.domain import driver_sign
 from tests.breakages import load_shipped
 

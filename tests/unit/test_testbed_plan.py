@@ -19,8 +19,10 @@ from netbench.model.topology import Topology
 from netbench.sinks.tcpdump import Tcpdump
 from netbench.testbed.bring_up import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans
+from netbench.testbed.guest_specs import make_uut
+from netbench.testbed.needs import needs_of
 from netbench.testbed.requirements import known_needs
-from netbench.testbed.resolved import make_backends, make_uut, needs_of, resolve
+from netbench.testbed.resolved import make_backends, resolve
 from netbench.testbed.rings import Rings
 from netbench.testbed.testbed import Testbed
 from netbench.uut.base import ActiveGuest, Ready, UutPlan

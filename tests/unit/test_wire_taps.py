@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.model.flow_result import FlowResult, Latencies, WireFigures
+from netbench.model.flow_result import CLIENT, GUEST, HOST, FlowResult, Latencies, WireFigures
 from netbench.model.scenario import VICTIM, Serve
 from netbench.model.trial import GuestTask
 from netbench.model.units import Load
@@ -14,7 +14,7 @@ from netbench.tools.base import WireView
 from netbench.tools.http import Http, HttpOptions
 from netbench.tools.sockperf import Sockperf, SockperfOptions
 from netbench.trial.flows import GuestFlows, judge_flows
-from netbench.trial.wire_taps import CLIENT, GUEST, HOST, differences
+from netbench.trial.wire_taps import differences
 
 MB = 10**6
 TCP, UDP = WireView(), WireView("udp")

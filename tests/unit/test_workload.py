@@ -3,6 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
+from netbench.config.loading import load_profile
+from netbench.config.plugins import profile_kinds
+from netbench.config.shipped import PROFILES, find
 from netbench.model.profile import Profile
 from netbench.model.scenario import Serve, written
 from netbench.model.units import Load
@@ -25,6 +28,16 @@ def names(value):
             [f"web keep_alive={alive} body_size={size}" for alive in ("true", "false") for size in (1, 2)],
         ),
         (["http", {"kind": "http", "name": "large", "body_size": 1 << 20}], ["http", "large"]),
+        ({"kind": "http", "path": "through"}, ["http"]),
+        (
+            {"kind": "http", "path": ["to-guest", "loopback"], "body_size": [1, 2]},
+            [
+                "http body_size=1",
+                "http body_size=2",
+                "http path=loopback body_size=1",
+                "http path=loopback body_size=2",
+            ],
+        ),
     ],
 )
 def test_each_combination_of_values_is_a_workload(value, expected):
@@ -32,7 +45,8 @@ def test_each_combination_of_values_is_a_workload(value, expected):
 
 
 def test_a_workload_is_read_back_as_it_was_written():
-    for workload in workloads_of({"kind": "http", "keep_alive": [True, False], "body_size": [1, 1 << 20]}):
+    options = {"keep_alive": [True, False], "body_size": [1, 1 << 20], "path": ["to-guest", "between-guests"]}
+    for workload in workloads_of({"kind": "http", **options}):
         assert workload_of(workload.written) == workload
         serve = Serve(workload, Load.parse("100/s"))
         assert written(serve) == {"serve": workload.written, "load": "100/s"}
@@ -51,6 +65,10 @@ def test_a_workload_is_read_back_as_it_was_written():
         ({"kind": "iperf3", "congestion": ["a/b"]}, "letters, digits"),
         ({"kind": "iperf3", "name": "n" * 85, "message_size": [123456]}, "choose a shorter name"),
         ({"kind": "iperf3", "message_size": []}, "at least one"),
+        ({"kind": "iperf3", "path": "trough"}, "no path of flows; did you mean through?"),
+        ({"kind": "iperf3", "path": []}, "at least one"),
+        ({"kind": "iperf3", "path": True}, "no path of flows"),
+        (["http", {"kind": "http", "path": "through"}], "two tools are called 'http'"),
         ({"kind": "iperf3", "message_size": [[1]]}, "a text, a number"),
         ({"kind": "iperf3", "message_size": {"a": 1}}, "a text, a number"),
         ({"kind": "iperf3", "message_size": None}, "a text, a number"),
@@ -87,3 +105,9 @@ def test_a_profile_of_frames_has_no_rate_of_requests():
 def test_a_neighbour_serves_one_workload():
     with pytest.raises(ValueError, match="one tool with one value"):
         workload_of({"kind": "iperf3", "message_size": [1, 2]})
+
+
+@pytest.mark.parametrize("item", ["0", "tcp"])
+def test_settings_change_an_option_of_a_tool(item):
+    profile = load_profile(find(PROFILES, "bandwidth"), profile_kinds(), [f"tool.{item}.message_size=[64, 96]"])
+    assert {work.option("message_size") for work in profile.tool if work.option("direction")} == {64, 96}

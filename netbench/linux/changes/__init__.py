@@ -34,10 +34,11 @@ from netbench.linux.changes.receive import (
     ReceiveByNapi,
     SteerReceived,
 )
-from netbench.linux.changes.routes import AddRoute, AddRule
+from netbench.linux.changes.routes import MAIN_TABLE, AddRoute, AddRule
 from netbench.linux.changes.tunnels import AddTunnel, AddVlan, AddVlanInterface
 
 __all__ = [
+    "MAIN_TABLE",
     "AddAddress",
     "AddBridge",
     "AddCgroup",

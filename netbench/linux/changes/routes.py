@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 from netbench.errors import TestbedError
 from netbench.linux.changes.base import MachineState, RequestInNamespace, ip_json, not_ours
 
+MAIN_TABLE = 254  # ip-route(8)
 _ANY = {4: "0.0.0.0/0", 6: "::/0"}
 
 

@@ -2,11 +2,13 @@
 
 from netbench.report.tables import (
     delay,
+    flow_cpu,
     flow_ends,
     flows,
     interference,
     losses,
     packets,
+    published,
     results,
     searches,
     stability,
@@ -16,5 +18,20 @@ from netbench.report.tables import (
 )
 from netbench.report.tables.registry import EXPORTED, TABLES, report_table, tables_of
 
-MODULES = (delay, flow_ends, flows, interference, losses, packets, results, searches, stability, tester, uuts, verdicts)
+MODULES = (
+    delay,
+    flow_cpu,
+    flow_ends,
+    flows,
+    interference,
+    losses,
+    packets,
+    published,
+    results,
+    searches,
+    stability,
+    tester,
+    uuts,
+    verdicts,
+)
 __all__ = ["EXPORTED", "MODULES", "TABLES", "report_table", "tables_of"]

@@ -1,10 +1,11 @@
 """The table of the ends of flows: the client of each stream, its server, and the taps beside them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from netbench.model.flow_result import FlowResult
 from netbench.model.scenario import VICTIM
+from netbench.model.workload import FlowPath
 from netbench.report.blocks import Column, Table, table
 from netbench.report.formats import UNKNOWN, enumerated
 from netbench.report.model import ReportModel
@@ -20,6 +21,7 @@ class _FlowEnds(NamedTuple):
     guest: str
     workload: str
     tool: str
+    path: FlowPath
 
 
 @report_table("flow-ends")
@@ -29,8 +31,9 @@ def flow_ends(model: ReportModel) -> Iterator[Table]:
     for trial in model.results.trials:
         for guest in trial.guests:
             for flow in guest.flows:
-                if flow.tool:
-                    ends = _FlowEnds(flow.stream, guest.name, flow.workload, flow.tool)
+                serves = trial.spec.task(guest.name).serves
+                if flow.tool and serves:
+                    ends = _FlowEnds(flow.stream, guest.name, flow.workload, flow.tool, serves.workload.path)
                     taps.setdefault(ends, {}).update(dict.fromkeys(_taps(flow)))
     hosts = model.results.stream_hosts
     if taps:
@@ -38,9 +41,9 @@ def flow_ends(model: ReportModel) -> Iterator[Table]:
             list(taps),
             Column("Stream", lambda ends: ends.stream),
             Column("Workload", lambda ends: ends.workload),
-            words("Client", lambda ends: _at(hosts.get(ends.stream, ("", ""))[0], _programs(ends)[0])),
+            words("Client", lambda ends: _client(ends, *hosts.get(ends.stream, ("", "")))),
             words("Server", lambda ends: _server(ends, hosts.get(ends.stream, ("", ""))[1])),
-            words("Taps", lambda ends: f"beside {enumerated(list(taps[ends]))}" if taps[ends] else UNKNOWN),
+            words("Taps", lambda ends: _taps_text(ends, list(taps[ends]))),
             css="checks",
         )
 
@@ -57,12 +60,28 @@ def _programs(ends: _FlowEnds) -> tuple[str, str]:
     return ends.tool, "" if ends.tool.startswith(_OWN_CLIENT) else ends.tool
 
 
-def _at(host: str, program: str) -> str:
-    return f"host {host}: {program}" if host else program
+def _taps_text(ends: _FlowEnds, places: Sequence[str]) -> str:
+    if ends.path is FlowPath.LOOPBACK:
+        return "none: no link carries these flows"
+    return f"beside {enumerated(list(places))}" if places else UNKNOWN
 
 
-def _server(ends: _FlowEnds, host: str) -> str:
-    where = "the UUT" if ends.guest == VICTIM else f"the neighbour {ends.guest}"
-    place = f"{where} on host {host}" if host else where
+def _client(ends: _FlowEnds, source_host: str, uut_host: str) -> str:
+    program = _programs(ends)[0]
+    if ends.path is FlowPath.LOOPBACK:
+        return f"{_guest(ends, uut_host)}: {program}"
+    if ends.path is FlowPath.BETWEEN_GUESTS:
+        return f"the first neighbour{f' on host {uut_host}' if uut_host else ''}: {program}"
+    return f"host {source_host}: {program}" if source_host else program
+
+
+def _server(ends: _FlowEnds, uut_host: str) -> str:
+    is_behind = ends.path is FlowPath.THROUGH
+    place = f"the host of the sink, behind {_guest(ends, uut_host)}" if is_behind else _guest(ends, uut_host)
     program = _programs(ends)[1]
     return f"{place}: {program}" if program else place
+
+
+def _guest(ends: _FlowEnds, host: str) -> str:
+    where = "the UUT" if ends.guest == VICTIM else f"the neighbour {ends.guest}"
+    return f"{where} on host {host}" if host else where

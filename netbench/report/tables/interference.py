@@ -20,16 +20,19 @@ from netbench.report.formats import (
     mbps,
     mbps_spread,
     mean,
+    p_value,
     percent,
     sentence,
 )
-from netbench.report.model import PublishedTable, ReportModel, baselines, uut_cell
+from netbench.report.model import ReportModel, baselines, uut_cell
+from netbench.report.published import PublishedTable
 from netbench.report.styles import Style
 from netbench.report.tables.registry import number, report_table, size_column, uut_column
 from netbench.statistics.groups import Victim, grouped
 from netbench.statistics.interference import RelativeMaximum, matrix, worst_isolation
 from netbench.statistics.intervals import Interval, RatioOfMeans, statement
 from netbench.statistics.sharing import Background, Fairness, fairness
+from netbench.statistics.stream_fairness import stream_fairness
 
 _STRONGEST = 45.0  # percent of ink in the colour of a cell that lost everything
 _UNKNOWN = Cell(UNKNOWN, css="number")
@@ -113,6 +116,31 @@ def fairness_tables(model: ReportModel) -> Iterator[Table]:
     )
     for scenario, rows in grouped(fairness(model.groups), lambda row: row.scenario).items():
         yield table(rows, *columns, caption=scenario)
+
+
+@report_table("stream-fairness", is_exported=True)
+def stream_fairness_table(model: ReportModel) -> Iterator[Table]:
+    """Jain's index of the streams of each measurement with several sources, and their throughputs."""
+    if rows := stream_fairness(model.groups):
+        yield table(
+            rows,
+            uut_column(model.styles, lambda row: row.victim.uut),
+            Column("Scenario", lambda row: row.scenario),
+            number("Frame size", lambda row: _size(row.victim)),
+            Column("Load per source", lambda row: str(row.load)),
+            Column(
+                "Fairness index", lambda row: index(row.index.mean), Kind.NUMBER, lambda row: index_spread(row.index)
+            ),
+            Column(
+                "Throughput of each stream, Mbit/s",
+                lambda row: ", ".join(f"{name}: {mbps(mean(rate))}" for name, rate in row.throughput_mbps.items()),
+            ),
+            number("p", lambda row: p_value(row.p)),
+            Column("Streams differ", lambda row: {True: "yes", False: "no", None: UNKNOWN}[row.differ]),
+            row_css=lambda row: "changed" if row.differ else "",
+            name="stream-fairness",
+            caption=sentence("captions.stream_fairness"),
+        )
 
 
 @report_table("load-maxima")

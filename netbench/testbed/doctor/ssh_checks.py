@@ -17,9 +17,11 @@ from netbench.linux.requirements import Command, Facility, Requirement
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed.doctor.host_checks import HostCheck, Status, install_command, unattended_install
+from netbench.testbed.guest_specs import guest_specs, make_uut
+from netbench.testbed.needs import needs_of_ends
 from netbench.testbed.passwords import Passwords, passwords_for_now
 from netbench.testbed.requirements import facilities, tools
-from netbench.testbed.resolved import Resolved, guest_specs, make_uut
+from netbench.testbed.resolved import Resolved
 from netbench.uut.base import Assignment
 
 _LOOK_S = 30.0
@@ -107,9 +109,11 @@ def needed_in_run(resolved: Resolved, host: str) -> list[Requirement]:
     wanted: list[Requirement] = list(_EVERYWHERE)
     if host in _sinks(topology):
         wanted += tools(plugins(SINKS)[resolved.profile.sink.kind].needs)
+    there = [name for name in topology.hosts if topology.machine(name) == host]
+    wanted += tools(needs_of_ends(topology, there, resolved.tools))
     if host == topology.uut_machine:
         wanted += [*tools(resolved.needs_there), *facilities(resolved.needs_there)]
-    return wanted
+    return list(dict.fromkeys(wanted))
 
 
 def facilities_there(topology: Topology, host: str) -> list[Facility]:
