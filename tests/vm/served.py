@@ -10,7 +10,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.topology_specs import UutSpec
-from netbench.testbed.bring_up import client_changes
+from netbench.testbed.bring_up import flow_changes
 from netbench.testbed.testbed import Testbed
 from netbench.trial.run import run_trial
 from netbench.trial.sources_and_sinks import Recording
@@ -56,7 +56,7 @@ def trials_in(
 def serves_exactly(yard: Yard, host: HostSpec, uut: UutSpec, active: ActiveGuest, path: StreamPath, files: Path):
     """Request pages at a rate, and check counts and bytes. Nothing runs in the VM afterwards that did not before."""
     before, point = yard.running(), yard.machine.point
-    yard.machine.make(client_changes([path], "lab"))
+    yard.machine.make(flow_changes([path], (), "lab"))
     with trials_in(yard, host, uut, PROFILE, path, has_frames=False) as testbed:
         trial = planned_trial(testbed.topology, PROFILE, (path.name,), uut=uut.name)
         result = run_trial(testbed.setup({VICTIM: active}), trial, Recording.as_wanted(PROFILE, files), 1)
