@@ -32,7 +32,7 @@ SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
 # All others change the machine. Each file runs isolated from the machine and from the other files, four at a time, as each
 # waits for most of its time. Tests of rates and times run alone on the machine itself, one after the other: they also need
 # its kernel threads, which are invisible in isolation. The slowest files come first.
-LONG := tests/netns/test_ssh_hosts.py tests/netns/test_campaign.py tests/netns/test_container.py tests/wheel/test_installed.py
+LONG := $(patsubst %,tests/netns/test_%.py,service_search ssh_hosts campaign container tools flows) tests/wheel/test_installed.py
 WITHOUT_CLOCK := $(patsubst %,tests/truth/test_%.py,faulty_router learning reverse_tunnels sinks_agree)
 BY_THE_CLOCK := $(filter-out $(WITHOUT_CLOCK),$(wildcard tests/truth/test_*.py)) $(patsubst %,tests/netns/test_%.py,afpacket \
     bpf_sink compare datapaths faults neighbours receive_by_napi saturated side_by_side trex trex_server xdp)

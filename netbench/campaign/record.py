@@ -21,13 +21,15 @@ from netbench.model.search import SearchResult, SearchState
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
+from netbench.model.units import rate_text
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
+from netbench.model.workload import traffic_text
 from netbench.plan.duration import TimeLeft
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import CEILINGS, ENDED_SWEEPS, IDENTITIES, NOISE_FLOOR, SEARCHES, ManifestPart, Value
 from netbench.results.store import Store
 from netbench.statistics.flow_figures import figures_text
-from netbench.statistics.limits import maximum_of
+from netbench.statistics.limits import maximum_of, workload_maximum_of
 from netbench.statistics.totals import TrialTotals
 
 _ANY_ADDRESS = ""
@@ -170,11 +172,13 @@ class CampaignRecord:
             last = self.searches.get(search.key)
             if last == search:
                 continue
-            bounds = search.state, search.lower_fps, search.upper_fps
-            if last is None or (last.state, last.lower_fps, last.upper_fps) != bounds:
+            bounds = search.state, search.lower, search.upper
+            if last is None or (last.state, last.lower, last.upper) != bounds:
                 self.report(BoundsNarrowed(search))
             self.searches[search.key] = search
-            if search.for_maxima and (maximum := maximum_of(search)) and not maximum.limited_by.is_uut:
+            if search.for_maxima and search.of_flows:
+                self._warn_of_workload(search)
+            elif search.for_maxima and (maximum := maximum_of(search)) and not maximum.limited_by.is_uut:
                 self.warn(
                     WarningKind.MAXIMUM_IS_LOWER_BOUND,
                     f"Loads of UUT {maximum.uut} with frames of {maximum.frame_size.in_bytes} are shares of a lower "
@@ -184,6 +188,16 @@ class CampaignRecord:
         finished = tuple(search for search in searches if search.state is not SearchState.SEARCHING)
         if finished != SEARCHES.of(self.manifest):
             self._record(SEARCHES, finished)
+
+    def _warn_of_workload(self, search: SearchResult) -> None:
+        maximum = workload_maximum_of(search)
+        if maximum is not None and not maximum.limited_by.is_uut:
+            self.warn(
+                WarningKind.MAXIMUM_IS_LOWER_BOUND,
+                f"Loads of UUT {search.uut} with {traffic_text(search.kind_of_traffic)} are shares of a lower bound: "
+                f"the maximum is at least {rate_text(maximum.rate, maximum.unit)}, limited by "
+                f"{maximum.limited_by}. Set a higher maxima.highest, or measure on an idle machine.",
+            )
 
     def keep_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:
         """Record the ceilings of the sources in manifest.json, and store a warning for each unreliable one."""

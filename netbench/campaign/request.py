@@ -21,6 +21,7 @@ from netbench.plan.warm_up import expected_number
 from netbench.plan.warnings import refused_loads
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
+from netbench.testbed.flow_checks import refuse_searched
 from netbench.testbed.guest_specs import activities_of
 from netbench.testbed.resolved import Guests, Resolved, resolve
 
@@ -135,6 +136,7 @@ def make_request(
         profile = plan.profile
         resolved = resolve(topology, profile, plan.uuts)
     schedule = make_schedule(plan, replayed)
+    refuse_searched(profile, schedule.tried_loads)
     resolved = replace(resolved, activities=activities_of(topology, map(profile.scenario, schedule.scenarios)))
     for uut, guests in resolved.guests.items():
         for name, guest in guests.items():

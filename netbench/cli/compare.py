@@ -53,7 +53,7 @@ from netbench.statistics.search_comparison import SearchComparison, compare_sear
 
 _SHOWN = 12  # at most, of different settings and of regressions
 _COMPLETE = "complete"
-_SEARCH = "search"  # a kind of schedule
+_SEARCHES = ("search", "slo")  # kinds of schedules
 _STYLES = {GateResult.PASSED: "green", GateResult.FAILED: "red", GateResult.INCONCLUSIVE: "yellow"}
 _EXIT_CODES = {
     GateResult.PASSED: ExitCode.DONE,
@@ -122,9 +122,9 @@ def _compared(
     base: _StoredCampaign, others: Sequence[_StoredCampaign], options: CompareOptions, *, in_turn: bool
 ) -> list[Compared]:
     """Compare campaigns with loads or flows, or the limits of those that searched; UsageError without a common cell."""
-    if base.results.has_flows:
-        return _compared_flows(base, others, options, in_turn=in_turn)
     is_search = bool(base.results.searches)
+    if base.results.has_flows and not is_search:
+        return _compared_flows(base, others, options, in_turn=in_turn)
     selection, accept_disturbed = options.selection, options.accept_disturbed
     limits = [
         compare_searches(
@@ -232,7 +232,7 @@ def _campaigns_in(directories: Sequence[Path]) -> list[_StoredCampaign]:
         results = directory.results(counters=False)
         campaigns.append(_StoredCampaign(visible(name if unique else str(path)), directory, results))
     for campaign in campaigns:
-        if not campaign.results.searches and schedule_of(campaign.directory) == _SEARCH:
+        if not campaign.results.searches and schedule_of(campaign.directory) in _SEARCHES:
             path = campaign.directory.path
             raise UsageError(sentence("comparison.no_search_yet", name=campaign.name, path=path))
     flows, frames = (

@@ -8,7 +8,15 @@ from rich.text import Text
 
 from netbench.cli.console import TerminalTable
 from netbench.cli.output import visible
-from netbench.report.comparison import Compared, ComparedRow, loss_row, search_row, throughput_row
+from netbench.model.workload import Workload, traffic_text
+from netbench.report.comparison import (
+    Compared,
+    ComparedRow,
+    loss_row,
+    search_row,
+    throughput_row,
+    unit_of_searches,
+)
 from netbench.report.flow_comparison import flow_row
 from netbench.report.formats import count, mean, section_texts
 from netbench.report.styles import label
@@ -36,7 +44,8 @@ def print_pair(console: Console, pair: Compared, emulated: Collection[str]) -> N
         return
     tables: list[tuple[str, str, Iterable[ComparedRow]]]
     if isinstance(comparison, SearchComparison):
-        tables = [("Highest loads, kfps of each stream", "Goal", map(search_row, comparison.differences))]
+        title = f"Highest loads, {unit_of_searches(comparison.differences)} of each stream"
+        tables = [(title, "Goal", map(search_row, comparison.differences))]
     else:
         lossy = [
             cell
@@ -53,7 +62,8 @@ def print_pair(console: Console, pair: Compared, emulated: Collection[str]) -> N
     for text in pair.left_out:
         print_line(console, f"not compared: {text}")
     if pair.maxima is not None:
-        title = f"{section_texts('maxima-searched')[0]}, kfps of each stream"
+        unit = unit_of_searches(pair.maxima.differences)
+        title = f"{section_texts('maxima-searched')[0]}, {unit} of each stream"
         _print_rows(console, title, "Goal", list(map(search_row, pair.maxima.differences)), emulated)
 
 
@@ -99,7 +109,10 @@ def _print_rows(
     scenarios, sources = {row.place.scenario for row in rows}, {row.place.sources for row in rows}
     has_p = any(row.p for row in rows)
     table = TerminalTable()
-    table.add_columns_of(texts=("UUT",), numbers=("Frame\nsize",))
+    of_flows = any(isinstance(row.place.traffic, Workload) for row in rows)
+    table.add_columns_of(
+        texts=("UUT", *(("Workload",) if of_flows else ())), numbers=() if of_flows else ("Frame\nsize",)
+    )
     table.add_columns_of(texts=(load_heading,), numbers=("Base", "New"))
     table.add_columns_of(texts=("Difference",), numbers=("p",) if has_p else ())
     previous = ""
@@ -114,7 +127,7 @@ def _print_rows(
         style = "" if row.change is None else "red" if row.change < 0 else "green"  # of a worse and a better one
         table.add_cells(
             heading if heading != previous else "",
-            f"{row.place.frame_size:,}",
+            traffic_text(row.place.traffic),
             row.load.replace(" → ", "\n→ "),
             *(text.removesuffix(" %") for text in (row.base, row.new)),
             Text(fill(difference, _WIDE), style=style),

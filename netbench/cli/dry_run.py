@@ -17,6 +17,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Stamps, Traffic
 from netbench.model.trial import TrialSpec
+from netbench.model.units import rate_text
 from netbench.model.workload import FlowPath
 from netbench.packets.build import expected_headers
 from netbench.plan.warm_up import MOST
@@ -195,7 +196,7 @@ def _in_order(request: CampaignRequest, trials: Sequence[TrialSpec]) -> Iterator
 def _load(trial: TrialSpec) -> str:
     """Return the load of a trial, with the rate of a share of a maximum if it is known."""
     load = trial.load
-    return str(load) if load.found_fps is None else f"{load} ({load.found_fps:,.0f} frames/s)"
+    return str(load) if load.found is None else f"{load} ({rate_text(load.found.value, load.found.kind)})"
 
 
 def _warm_up(profile: Profile) -> Iterator[str]:

@@ -51,7 +51,7 @@ from netbench.report.tables.searches import bounds_text, remark
 from netbench.results.directory import ResultDirectory
 from netbench.signals import Stopped, shielded, stopping_on_signals
 from netbench.statistics.drift import steadiness_of
-from netbench.statistics.groups import group_trials
+from netbench.statistics.groups import group_trials, grouped
 
 _QUIET_S = 30.0  # a longer silence in a log would look like a hang
 _REFRESHES_PER_S = 2  # each costs CPU time of the measured machine
@@ -359,8 +359,8 @@ def _show_so_far(directory: ResultDirectory, console: PrintingConsole) -> None:
 
 def _show(results: CampaignResults, directory: ResultDirectory, console: PrintingConsole) -> None:
     console.print(findings_text(results))
-    if results.maxima_searches:
-        console.print(searches_table(results, results.maxima_searches))
+    for searches in grouped(results.maxima_searches, lambda search: search.unit).values():
+        console.print(searches_table(results, searches))
     if results.searches:
         console.print(searches_table(results, results.searches))
     elif any(True for _ in results.wanted_trials):

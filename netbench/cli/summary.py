@@ -12,9 +12,11 @@ from netbench.cli.console import TerminalTable
 from netbench.model.campaign import CampaignResults
 from netbench.model.search import SearchResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, WarningKind
+from netbench.model.workload import traffic_text
 from netbench.report.caveats import frequent_kinds
 from netbench.report.findings import findings
 from netbench.report.formats import (
+    SHOWN_UNITS,
     at_least,
     count,
     frames,
@@ -38,7 +40,8 @@ from netbench.report.tables.searches import (
     remark,
     reset_text,
     tested,
-    throughput_mbps,
+    throughput_text,
+    throughput_unit,
 )
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group, group_trials
@@ -113,7 +116,8 @@ def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> R
     repeated = differ(found, lambda search: search.repetition)
     table = TerminalTable()
     table.add_columns_of(texts=tuple(texts), numbers=tuple(which))
-    table.add_columns_of(texts=("Goal",), numbers=("Highest load\nkfps", "Out\nMbit/s", "Trials"))
+    unit, out = SHOWN_UNITS[found[0].unit], throughput_unit(found[0])
+    table.add_columns_of(texts=("Goal",), numbers=(f"Highest load\n{unit.strip()}", f"Out\n{out.strip()}", "Trials"))
     for _, searches in groupby(found, key=lambda search: search.uut):
         table.add_section()
         for search in searches:
@@ -121,13 +125,14 @@ def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> R
             table.add_cells(
                 *(cell(search) for cell in (texts | which).values()),
                 f"{search.goal} #{search.repetition}" if repeated else search.goal,
-                bounds_text(search).removesuffix(" kfps") + mark,
-                mbps(throughput_mbps(search)),
+                bounds_text(search).removesuffix(unit) + mark,
+                throughput_text(search),
                 f"{search.trials:,}",
             )
     emulated = (LEGEND,) if results.emulated else ()
     remarked = (f"[{number}] {text}" for text, number in numbers.items())
-    mixes = dict.fromkeys(search.frame_size.without_packet.summary for search in found if search.frame_size.is_mix)
+    sizes = (search.frame_size for search in found if not search.of_flows)
+    mixes = dict.fromkeys(size.without_packet.summary for size in sizes if size.is_mix)
     return RenderGroup(table, *map(remark_line, (methods_text(found), *mixes, *emulated, *remarked)))
 
 
@@ -162,7 +167,10 @@ def _names(
         numbers["Sources"] = lambda search: str(len(search.streams))
     if with_repetition and differ(found, lambda search: search.repetition):
         numbers["Search"] = lambda search: f"#{search.repetition}"
-    numbers["Frame\nsize"] = lambda search: f"{search.frame_size:,}"
+    if any(search.of_flows for search in found):
+        texts["Workload"] = lambda search: traffic_text(search.kind_of_traffic)
+    else:
+        numbers["Frame\nsize"] = lambda search: f"{search.frame_size:,}"
     return texts, numbers
 
 

@@ -19,7 +19,16 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from netbench.model.frame_size import MAX_MTU, MIN_FRAME_SIZE, NAMED_MIXES, FrameSize, largest_frame, parse_frame_size
-from netbench.model.units import Load, load_hint, memory_hint, parse_mebibytes, parse_seconds, percent_hint, plain
+from netbench.model.units import (
+    Load,
+    LoadKind,
+    load_hint,
+    memory_hint,
+    parse_mebibytes,
+    parse_seconds,
+    percent_hint,
+    plain,
+)
 
 # An interface name has at most 15 characters (IFNAMSIZ); netbench's names have a prefix, bridges `nb-br-`.
 NIC_NAME = r"^[a-z][a-z0-9-]{0,11}$"
@@ -91,25 +100,31 @@ def _mebibytes(value: object) -> int:
 _CALIBRATED = re.compile(r"(?P<load>.*) \((?P<fps>\d{1,30}(?:\.\d{1,30})?)fps\)")
 
 
-def _load(value: object) -> Load:
+def stored_load(value: object) -> Load:
+    """Return a load as users write it, or as results have it, with its rate; ValueError for anything else."""
     if isinstance(value, Load):
         return value
     if isinstance(value, str) and (match := _CALIBRATED.fullmatch(value)):
         value = match.groupdict()
     if isinstance(value, Mapping) and set(value) == {"load", "fps"}:
-        return replace(Load.parse(str(value["load"])), found_fps=float(value["fps"]))
+        return replace(Load.parse(str(value["load"])), found=Load.of_fps(float(value["fps"])))
+    if isinstance(value, Mapping) and set(value) == {"load", "rate"}:
+        return replace(Load.parse(str(value["load"])), found=Load.parse(str(value["rate"])))
     if not isinstance(value, str):
         raise ValueError(f"a load needs a unit; write for example 400Mbit/s, 148809fps, 50% or max{load_hint(value)}")
     return Load.parse(value)
 
 
-def _stored_load(load: Load) -> object:
+def written_load(load: Load) -> object:
     """Return a load as results have it: as in a profile, with the rate of a maximum once that is known."""
-    return str(load) if load.found_fps is None else {"load": str(load), "fps": load.found_fps}
+    if load.found is None:
+        return str(load)
+    is_of_frames = load.found.kind is LoadKind.FRAME_RATE
+    return {"load": str(load), **({"fps": load.found.value} if is_of_frames else {"rate": str(load.found)})}
 
 
 def _uncalibrated(load: Load) -> Load:
-    if load.found_fps is not None:
+    if load.found is not None:
         raise ValueError(f"a profile has no rate of the maximum, because that is measured; write {load}")
     return load
 
@@ -139,8 +154,8 @@ FrameSizeField = Annotated[
 ]
 LoadField = Annotated[
     Load,
-    BeforeValidator(_load),
-    PlainSerializer(_stored_load),
+    BeforeValidator(stored_load),
+    PlainSerializer(written_load),
     WithJsonSchema(
         {
             "type": "string",

@@ -112,9 +112,12 @@ class FlowResult:
 
     Bytes are payload that arrived: `to_server_bytes` from the client, `to_client_bytes` from the server. Operations are
     requests, messages, connections or datagrams: `intended` are those that the load requires, `started` those sent,
-    `completed` those that succeeded; `errors` are the others by kind. `run_to_server_bytes` and `run_to_client_bytes`
-    are the payload of the whole run, with the warm-up, which the wire shows too. `retransmissions` are TCP segments
+    `completed` those that succeeded; `errors` are the others by kind. `completed_in_time` are those that succeeded
+    within the `duration_s`, whenever they were due: fewer than intended if the server falls behind.
+    `run_to_server_bytes` and `run_to_client_bytes` are the payload of the whole run, with the warm-up, which the wire
+    shows too. `retransmissions` are TCP segments
     that the sender's kernel sent again. `lost_datagrams` are UDP datagrams of `started` that did not arrive.
+    `socket_drops` are those that the receiver's kernel dropped because a socket of its host was full.
     `client_late` is how late the client itself started operations, although a connection was free (actual - intended
     start): an error of `response`. `client_cpu_share` is the client's use of one CPU; near 1, the client is the limit.
     `error` is the reason why there is no result; empty for a result.
@@ -131,9 +134,11 @@ class FlowResult:
     intended: int | None = None
     started: int | None = None
     completed: int | None = None
+    completed_in_time: int | None = None
     errors: dict[str, int] = field(default_factory=dict)
     retransmissions: int | None = None
     lost_datagrams: int | None = None
+    socket_drops: int | None = None
     latencies: tuple[Latencies, ...] = ()
     client_late: Latencies | None = None  # of kind `late`
     client_cpu_share: float | None = None

@@ -17,6 +17,7 @@ class LimitKind(Enum):
     UUT = "the UUT"
     SOURCE = "the source"
     REQUESTED_LOAD = "the highest load requested"
+    CLOSED_LOOP = "the rate of the closed loop"
     TESTER = "the tester"
     TRIAL_REASON = "a reason against a trial"
 
@@ -68,7 +69,7 @@ class LimitCause:
 
 
 LIMITED_BY_UUT = LimitCause()
-_STORED = {kind.value: kind for kind in (LimitKind.SOURCE, LimitKind.REQUESTED_LOAD)}
+_STORED = {kind.value: kind for kind in (LimitKind.SOURCE, LimitKind.REQUESTED_LOAD, LimitKind.CLOSED_LOOP)}
 _STORED["the highest load asked for"] = LimitKind.REQUESTED_LOAD  # in results of earlier versions
 _PACED_SOURCE = re.compile(
     r"the source, which can be paced at ([\d,]+) frames/s(?: \(not reliable: (.*)\))?", re.DOTALL

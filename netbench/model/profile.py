@@ -5,7 +5,7 @@ from itertools import product
 from math import ceil
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from netbench.errors import KeyedError
 from netbench.model.fields import FrameSizeField, Mebibytes, Name, Percent, ProfileLoadField, Seconds, as_kind, listed
@@ -15,7 +15,7 @@ from netbench.model.packet_description import with_siblings
 from netbench.model.packet_fields import ExpectField, PacketsField, VaryField, packet_error
 from netbench.model.packet_values import DescriptionError
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Off, Scenario, expanded
-from netbench.model.units import LoadKind
+from netbench.model.units import Load, LoadKind
 from netbench.model.workload import Workload, WorkloadsField
 
 # Ethernet, IPv4, UDP and pktgen headers end at byte 58; one VLAN tag more makes 62.
@@ -27,7 +27,7 @@ _LONGER_S = 0.1
 _START_OF_TOOL_S = 1.5
 _WARM_UP_PART = 0.25
 # Keys that flows have no use for.
-_OF_FRAMES = ("packet", "vary", "expect", "flows", "stop_when_saturated", "schedule", "warm_up_trials")
+_OF_FRAMES = ("packet", "vary", "expect", "flows", "stop_when_saturated", "warm_up_trials")
 _NOISE_FLOOR_S = 1.2
 _MOST_WARM_UP_TRIALS = 100
 
@@ -41,6 +41,13 @@ def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
             raise ValueError(f"{value} is defined twice")
         seen.add(value)
     return values
+
+
+def _of_tool(loads: tuple[Load, ...], info: ValidationInfo) -> tuple[Load, ...]:
+    """Return the loads; with a tool, which has no line rate, a share is one of the maximum of its workload."""
+    if not info.data.get("tool"):
+        return loads
+    return tuple(Load(LoadKind.OF_MAXIMUM, load.value) if load.kind is LoadKind.SHARE else load for load in loads)
 
 
 def _distinct_sizes(sizes: tuple[FrameSize, ...]) -> tuple[FrameSize, ...]:
@@ -113,13 +120,17 @@ class ScheduleSpec(KindSpec):
 
 
 class MaximaSpec(KindSpec):
-    """The search for the maxima that loads are a share of: a kind of search, or the profile's `loads`."""
+    """The search for the maxima that loads are a share of: a kind of search, or the profile's `loads`.
+
+    `search` finds those of frames, `slo` those of workloads; the others are found with their default options.
+    """
 
     kind: Name = "search"
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = None
-    """Sending time of a trial that counts. Default: 1 s, or that of the profile if shorter."""
+    """Duration of a trial that counts. Default: that of the profile, of frames at most 1 s."""
 
 
+MAXIMA_OF_WORKLOADS = "slo"  # the usual kind of search for those of workloads
 LOADS = "loads"  # the kind of maxima that are found without a search
 
 
@@ -151,9 +162,11 @@ class Profile(BaseModel):
     """Headers of `packet`, if it is a single one, at the sink, where the UUT changes them; `any`: a field that is not
     compared; a mapping of `headers` and `vary`, if it changes fields that vary. Default: as the UUT is configured to
     send it."""
-    loads: Annotated[tuple[ProfileLoadField, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
+    loads: Annotated[
+        tuple[ProfileLoadField, ...], BeforeValidator(listed), AfterValidator(_of_tool), AfterValidator(_distinct)
+    ] = ()
     """Load of each source: 400Mbit/s (L1), 148809fps, 50% (of line rate), 50% of maximum (of the UUT), max. Of each
-    client of a tool: 100/s, 10Mbit/s (payload), max."""
+    client of a tool: 100/s, 10Mbit/s (payload), 50% (of the maximum that `maxima` finds), max."""
     streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     """Numbers of streams that send at once: 2 are the first two. `each`: 1, 2, … all of them. Default: all."""
     scenarios: Annotated[
@@ -203,9 +216,11 @@ class Profile(BaseModel):
     sink: Annotated[SinkSpec, BeforeValidator(as_kind)] = SinkSpec()
     """What receives: a kind, or `{kind: …}` with its options."""
     schedule: Annotated[ScheduleSpec, BeforeValidator(as_kind)] = ScheduleSpec()
-    """What selects the next trial: `plan` (the lists of the profile), or `search` with its options."""
+    """What selects the next trial: `plan` (the lists of the profile), or a search with its options: `search` for rates
+    of frames, `slo` for rates of a tool."""
     maxima: Annotated[MaximaSpec, BeforeValidator(as_kind)] | None = None  # as of MaximaSpec()
-    """Search for the maxima that loads are a share of, with its options; or `loads`: the plateau of all loads."""
+    """Search for the maxima that loads are a share of, with its options: `search` for frames, `slo` for workloads; or
+    `loads`: the plateau of all loads."""
 
     def scenario(self, name: str) -> Scenario:
         """Return the scenario of this name; KeyError if there is none. `dedicated` and `shared-idle` always exist."""

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import AliasChoices, Field
 
 from netbench.model.scenario import Network
 from netbench.model.trial import GuestTask, TrialFrames, TrialResult, TrialSpec
-from netbench.model.units import Load, LoadKind
+from netbench.model.units import Load, LoadKind, rate_text
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedLoad:
-    """The rate of a load of one measurement, in frames/s of each stream.
+    """The rate of a load of one measurement, of each stream in the `unit`.
 
     `load` is the share as written in the profile; `neighbour` is empty for the UUT's own load.
     """
@@ -21,7 +24,8 @@ class ReplayedLoad:
     frame_size: str  # bytes with FCS, or the name of a mix
     neighbour: str
     load: str
-    fps: float
+    rate: Annotated[float, Field(validation_alias=AliasChoices("rate", "fps"))]  # version 0.1: frames/s
+    unit: LoadKind = LoadKind.FRAME_RATE
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -29,7 +33,7 @@ class ReplayedLoad:
         return (self.uut, self.scenario, self.streams, self.frame_size, self.neighbour, self.load)
 
     def __str__(self) -> str:
-        return f"{_named(self.key)}: {self.fps:,.0f} frames/s"
+        return f"{_named(self.key)}: {rate_text(self.rate, self.unit)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,8 @@ class ReplayedLoads:
     loads: tuple[ReplayedLoad, ...]
 
     def resolved(self, trial: TrialSpec) -> TrialSpec:
-        """Return the trial with all loads in frames/s; KeyError with the name of a measurement that has no rate."""
-        rates = {load.key: load.fps for load in self.loads}
+        """Return the trial with all loads as rates; KeyError with the name of a measurement that has no rate."""
+        rates = {load.key: Load(load.unit, load.rate) for load in self.loads}
         return replace(trial, guests=tuple(_resolved(trial, guest, rates) for guest in trial.guests))
 
 
@@ -52,12 +56,12 @@ def replayed_loads_of(trials: Iterable[TrialResult]) -> tuple[ReplayedLoad, ...]
     for spec in (trial.spec for trial in trials):
         for guest in spec.guests:
             key = _key(spec, guest)
-            if key is None or key in loads or guest.traffic is None:
+            if key is None or key in loads:
                 continue
-            load = guest.traffic.load
-            fps = load.found_fps if guest is spec.victim else load.value
-            if fps is not None:
-                loads[key] = ReplayedLoad(*key, fps)
+            of_neighbour = guest.traffic.load if guest.traffic else None
+            rate = spec.load.found if guest is spec.victim else of_neighbour
+            if rate is not None:
+                loads[key] = ReplayedLoad(*key, rate.value, rate.kind)
     return tuple(loads.values())
 
 
@@ -79,17 +83,17 @@ def share_of(trial: TrialSpec, guest: GuestTask) -> str | None:
     return str(activity) if isinstance(activity, Network) and activity.share is not None else None
 
 
-def _resolved(trial: TrialSpec, guest: GuestTask, rates: dict[tuple[object, ...], float]) -> GuestTask:
+def _resolved(trial: TrialSpec, guest: GuestTask, rates: dict[tuple[object, ...], Load]) -> GuestTask:
     key = _key(trial, guest)
     if key is None:
         return guest
     if key not in rates:
         raise KeyError(_named(key))
     if guest is trial.victim:
-        return replace(guest, traffic=replace(trial.frames, load=replace(trial.load, found_fps=rates[key])))
+        return trial.at_rate(rates[key]).victim
     activity = guest.activity
     assert isinstance(activity, Network)
-    load = Load.of_fps(rates[key])
+    load = rates[key]
     frames = trial.victim.traffic or TrialFrames(activity.frame_size, load)
     return replace(guest, traffic=replace(frames, size=activity.frame_size, load=load))
 
@@ -98,4 +102,5 @@ def _named(key: tuple[object, ...]) -> str:
     uut, scenario, streams, size, neighbour, load = key
     assert isinstance(streams, tuple)
     whose = f"neighbour {neighbour} {load}" if neighbour else str(load)
-    return f"{uut}, {scenario}, {'+'.join(streams)}, {size} bytes, {whose}"
+    unit = " bytes" if str(size).isdigit() else ""
+    return f"{uut}, {scenario}, {'+'.join(streams)}, {size}{unit}, {whose}"

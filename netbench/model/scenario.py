@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from netbench.errors import KeyedError
-from netbench.model.fields import FRAME_SIZE_SCHEMA, Name, NicName, listed, located_error
+from netbench.model.fields import FRAME_SIZE_SCHEMA, Name, NicName, listed, located_error, stored_load, written_load
 from netbench.model.frame_size import MIN_FRAME_SIZE, FrameSize, parse_frame_size
 from netbench.model.suggestions import choices, did_you_mean
 from netbench.model.units import Load, LoadKind, load_hint, percent_hint
@@ -151,10 +151,10 @@ def _stress(value: object) -> Stress:
 
 
 def _serve(tool: object, load: object) -> Serve:
-    if not isinstance(load, str):
+    if not isinstance(load, str | Mapping):  # results have the rate of a share in a mapping
         raise KeyedError("load", f"a load needs a unit; write for example 100/s, 10Mbit/s or max{load_hint(load)}")
     try:
-        parsed = Load.parse(load)
+        parsed = stored_load(load)
     except ValueError as error:
         raise KeyedError("load", f"{error}") from error
     try:
@@ -194,7 +194,7 @@ def written(activity: Activity) -> object:
         case Network():
             return {"network": activity.rate, "frame_size": activity.frame_size.written}
         case Serve():
-            return {"serve": activity.workload.written, "load": str(activity.load)}
+            return {"serve": activity.workload.written, "load": written_load(activity.load)}
     return str(activity)
 
 

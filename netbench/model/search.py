@@ -8,11 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean, stdev
+from typing import Annotated
+
+from pydantic import AliasChoices, Field
 
 from netbench.model.distributions import Spread
 from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCauseField, LimitKind
+from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind
+from netbench.model.workload import TrafficField
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +209,12 @@ class SearchedStream:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The bounds of one goal, of one UUT in one scenario with these streams and frame size.
+    """The bounds of one goal, of one UUT in one scenario with these streams and this frame size or workload.
 
-    Rates are in frames/s of each stream. `lower_fps` is the highest offered load at which the goal was met, below every
-    load at which it was not. `upper_fps` is the lowest intended load at which it was not met: with backpressure by a
-    link, only its capacity is offered.
-    `throughput_fps` is the throughput at the lower bound, if it is below the load: the conditional throughput of
+    Rates are of each stream, in the `unit`: frames/s, operations/s, or bit/s of payload. `lower` is the highest offered
+    load at which the goal was met, below every load at which it was not. `upper` is the lowest intended load at which
+    it was not met: with backpressure by a link, only its capacity is offered.
+    `throughput` is the throughput at the lower bound, if it is below the load: the conditional throughput of
     RFC 9971, with the offered load. None: there is none so far. `trials` and `seconds` of traffic are those of the
     whole search, which may have had other goals. `width` is the allowed distance of the bounds at the end, as a ratio
     of the upper one. `limited_by` is the limit, if the upper bound is not due to the UUT. `unstable` describes trials
@@ -224,16 +229,17 @@ class SearchResult:
     uut: str
     scenario: str
     streams: tuple[str, ...]
-    frame_size: FrameSize  # bytes with FCS
+    kind_of_traffic: Annotated[TrafficField, Field(validation_alias=AliasChoices("kind_of_traffic", "frame_size"))]
     repetition: int  # from 1
     method: str
     goal: str
     loss_ratio: float | None  # accepted by the goal; None: any loss
     state: SearchState
     width: float
-    lower_fps: float | None = None
-    upper_fps: float | None = None
-    throughput_fps: float | None = None
+    # Results of version 0.1 have the other keys.
+    lower: Annotated[float | None, Field(validation_alias=AliasChoices("lower", "lower_fps"))] = None
+    upper: Annotated[float | None, Field(validation_alias=AliasChoices("upper", "upper_fps"))] = None
+    throughput: Annotated[float | None, Field(validation_alias=AliasChoices("throughput", "throughput_fps"))] = None
     trials: int = 0
     seconds: float = 0.0
     limited_by: LimitCauseField = LIMITED_BY_UUT
@@ -245,6 +251,18 @@ class SearchResult:
     held_fps: float | None = None
     for_maxima: bool = False
     each: tuple[SearchedStream, ...] = ()
+    unit: LoadKind = LoadKind.FRAME_RATE
+
+    @property
+    def frame_size(self) -> FrameSize:
+        """The size of the frames, in bytes with FCS, of a search that is not about a workload."""
+        assert isinstance(self.kind_of_traffic, FrameSize), "a search for a rate of frames"
+        return self.kind_of_traffic
+
+    @property
+    def of_flows(self) -> bool:
+        """Whether it searched for the highest rate of a workload instead of frames."""
+        return not isinstance(self.kind_of_traffic, FrameSize)
 
     @property
     def is_failed(self) -> bool:
@@ -266,12 +284,12 @@ class SearchResult:
     @property
     def is_regular(self) -> bool:
         """Whether it is a Regular Goal Result (RFC 9971): both bounds, no further apart than the width."""
-        if self.state is not SearchState.FOUND or self.lower_fps is None or self.upper_fps is None:
+        if self.state is not SearchState.FOUND or self.lower is None or self.upper is None:
             return False
-        return self.upper_fps - self.lower_fps <= _ROUNDING * self.width * self.upper_fps + 1
+        return self.upper - self.lower <= _ROUNDING * self.width * self.upper + (0 if self.of_flows else 1)
 
     @property
     def key(self) -> str:
         """Its identity within its campaign."""
         streams = "+".join(self.streams)
-        return f"{self.uut}/{self.scenario}/{streams}/{self.frame_size}/{self.repetition}/{self.goal}"
+        return f"{self.uut}/{self.scenario}/{streams}/{self.kind_of_traffic}/{self.repetition}/{self.goal}"

@@ -16,7 +16,7 @@ from netbench.model.limits import LIMITED_BY_UUT, LimitCause
 from netbench.model.scenario import VICTIM, ActivityField, Network, Serve, Stress
 from netbench.model.stored_counts import CountsField
 from netbench.model.tester import Disturbance, StreamEnds
-from netbench.model.units import Load
+from netbench.model.units import Load, LoadKind, nearest_rate
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 from netbench.model.workload import Workload
 
@@ -75,20 +75,21 @@ class GuestTask:
 
 @dataclass(frozen=True, slots=True)
 class LoadReference:
-    """The reference of loads that are shares: a maximum in frames/s of each stream, and its limit.
+    """The reference of loads that are shares: the maximum `rate` of each stream in the `unit`, and its limit.
 
-    `held_fps` is the most that the sources sustain beside the UUT, if it is known.
+    `held_fps` is the most frames/s that the sources sustain beside the UUT, if it is known.
     """
 
-    fps: float
+    rate: float
     limited_by: LimitCause = LIMITED_BY_UUT
     held_fps: float | None = None
+    unit: LoadKind = LoadKind.FRAME_RATE
 
     def part(self, percent: float) -> tuple[float, bool]:
-        """Return this share in frames/s, limited to what can be offered; and whether the limit applied."""
-        requested_fps = self.fps * percent / 100
-        most = self.held_fps or (inf if self.limited_by.is_uut else self.fps)
-        return min(requested_fps, most), requested_fps > most
+        """Return this share as a rate, limited to what can be offered; and whether the limit applied."""
+        requested = self.rate * percent / 100
+        most = self.held_fps or (inf if self.limited_by.is_uut else self.rate)
+        return min(requested, most), requested > most
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +186,19 @@ class TrialSpec:
         return frozenset(share.frame_size for guest in self.guests if (share := guest.unknown_share))
 
     def with_maximum(self, maximum: LoadReference) -> "TrialSpec":
-        """Return the trial with the victim's load, a share of this maximum of its streams, in frames/s."""
-        fps, is_less = maximum.part(self.load.value)
-        load = replace(self.load, found_fps=float(f"{fps:.6g}"))
-        victim = replace(
-            self.victim,
-            traffic=replace(self.frames, load=load),
-            share_of_less=maximum.limited_by.stored,
-            is_less_than_share=is_less,
-        )
+        """Return the trial with the victim's load, a share of this maximum of its streams, as a rate."""
+        rate, is_less = maximum.part(self.load.value)
+        trial = self.at_rate(Load(maximum.unit, nearest_rate(rate, maximum.unit)))
+        victim = replace(trial.victim, share_of_less=maximum.limited_by.stored, is_less_than_share=is_less)
+        return replace(trial, guests=(victim, *trial.neighbours))
+
+    def at_rate(self, rate: Load) -> "TrialSpec":
+        """Return the trial with this rate as the value of the victim's load, which is a share of a maximum."""
+        load = replace(self.load, found=rate)
+        if self.serves:
+            victim = replace(self.victim, activity=replace(self.serves, load=load))
+        else:
+            victim = replace(self.victim, traffic=replace(self.frames, load=load))
         return replace(self, guests=(victim, *self.neighbours))
 
     def with_maxima(self, maxima: Mapping[FrameSize, LoadReference]) -> "TrialSpec":
@@ -307,6 +312,6 @@ def _resolved(guest: GuestTask, maxima: Mapping[FrameSize, LoadReference], of_vi
     if activity is None or activity.share is None or activity.frame_size not in maxima:
         return guest
     maximum = maxima[activity.frame_size]
-    load = Load.of_fps(maximum.fps * activity.share / 100)
+    load = Load.of_fps(maximum.rate * activity.share / 100)
     traffic = replace(of_victim or TrialFrames(activity.frame_size, load), size=activity.frame_size, load=load)
     return replace(guest, traffic=traffic, share_of_less=maximum.limited_by.stored)

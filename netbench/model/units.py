@@ -102,19 +102,39 @@ class LoadKind(Enum):
     MAX = "max"
 
 
+_PER_SECOND = {LoadKind.FRAME_RATE: " frames/s", LoadKind.OPERATION_RATE: "/s", LoadKind.L1_BIT_RATE: " bit/s"}
+
+
+def rate_text(rate: float, unit: LoadKind) -> str:
+    """Return a rate in full: `1,234 frames/s`, `210/s`, `1,000,000 bit/s`."""
+    digits = f"{rate:.3g}" if rate < _WHOLE_FROM and unit is LoadKind.OPERATION_RATE else f"{rate:,.0f}"
+    return f"{digits}{_PER_SECOND[unit]}"
+
+
+# From this rate of operations on, rates are whole numbers: some tools send whole messages per second only.
+_WHOLE_FROM = 20
+
+
+def nearest_rate(rate: float, unit: LoadKind) -> float:
+    """Return the nearest rate that is offered: with six digits, of operations mostly a whole number."""
+    if unit is LoadKind.OPERATION_RATE:
+        return float(round(rate)) if rate >= _WHOLE_FROM else float(f"{rate:.3g}")
+    return float(f"{rate:.6g}")
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """The intended load of one source, or of one client.
 
     `value` is bit/s (L1; of a client: payload), frames per second, operations per second (requests, messages or
     connections of a client), or percent of line rate or of the UUT's maximum; 0 and unused for `max`, which is as fast
-    as the generator or client can. `found_fps` is the percentage of a maximum in frames per second; None
-    while that maximum is unknown.
+    as the generator or client can. `found` is the percentage of a maximum as a rate; None while that maximum is
+    unknown.
     """
 
     kind: LoadKind
     value: float = 0.0
-    found_fps: float | None = None
+    found: "Load | None" = None
 
     @staticmethod
     def parse(text: str) -> "Load":
@@ -129,12 +149,17 @@ class Load:
     @property
     def is_unknown(self) -> bool:
         """Whether it is a share of a maximum that is still unknown."""
-        return self.kind is LoadKind.OF_MAXIMUM and self.found_fps is None
+        return self.kind is LoadKind.OF_MAXIMUM and self.found is None
 
     @property
     def as_requested(self) -> "Load":
         """The same without the known maximum of a UUT."""
-        return replace(self, found_fps=None)
+        return replace(self, found=None)
+
+    @property
+    def as_rate(self) -> "Load":
+        """The rate of a share of a known maximum; any other load itself."""
+        return self.found or self
 
     def fps(self, frame_size: FrameSize, link_bps: float) -> float | None:
         """Return the frames/s at a frame size on a link of `link_bps`; None for `max`, operations, and if unknown."""
@@ -148,7 +173,7 @@ class Load:
             case LoadKind.SHARE:
                 return line_rate_fps(link_bps, frame_size.mean_bytes) * self.value / 100
             case LoadKind.OF_MAXIMUM:
-                return self.found_fps
+                return None if self.found is None else self.found.fps(frame_size, link_bps)
             case LoadKind.MAX:
                 return None
 

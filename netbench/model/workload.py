@@ -10,10 +10,11 @@ from enum import StrEnum
 from itertools import product
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
 from netbench.errors import KeyedError
 from netbench.model.fields import KeyPath, listed, located_error
+from netbench.model.frame_size import FrameSize, stored_frame_size
 from netbench.model.suggestions import choices
 
 Scalar = str | int | float | bool
@@ -131,6 +132,24 @@ def _expanded(value: object) -> Iterator[Workload]:
 def _text(scalar: Scalar) -> str:
     return str(scalar).lower() if isinstance(scalar, bool) else str(scalar)
 
+
+def _traffic(value: object) -> FrameSize | Workload:
+    if isinstance(value, FrameSize | Workload):
+        return value
+    return workload_of(value) if isinstance(value, Mapping) and "kind" in value else stored_frame_size(value)
+
+
+def traffic_text(traffic: FrameSize | Workload, unit: str = "") -> str:
+    """Return a frame size as text, with the unit after its number, or the name of a workload."""
+    return traffic.name if isinstance(traffic, Workload) else traffic.text(unit)
+
+
+# The kind of traffic of trials and searches, as results have it.
+TrafficField = Annotated[
+    FrameSize | Workload,
+    PlainValidator(_traffic),
+    PlainSerializer(lambda traffic: traffic.written if isinstance(traffic, Workload) else traffic.stored),
+]
 
 _PATH_SCHEMA: dict[str, Any] = {"enum": [path.value for path in FlowPath]}
 WORKLOAD_SCHEMA: dict[str, Any] = {

@@ -1,29 +1,26 @@
-"""Schedules whose loads are shares of a maximum: found by calibration beforehand, or replayed from a campaign."""
+"""The search for the maxima of frames, before the trials whose loads are shares of them."""
 
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 from pydantic import BaseModel
 
 from netbench.errors import UsageError
-from netbench.model.campaign import EndedSweep
 from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LimitKind
 from netbench.model.profile import MaximaSpec
-from netbench.model.replayed_loads import ReplayedLoads
-from netbench.model.scenario import DEDICATED, SHARED_IDLE, Network
+from netbench.model.scenario import DEDICATED, SHARED_IDLE, Network, Off
 from netbench.model.search import SearchResult
 from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.topology import measured_pairs
-from netbench.model.trial import LoadReference, TrialResult, TrialSpec, key_finds_maximum
+from netbench.model.trial import LoadReference, TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
-from netbench.model.verdict import CampaignWarning, Reason, ReasonKind
 from netbench.plan.added_trials import AddedTrials
+from netbench.plan.around_schedule import AfterCalibration, NoMaximumError
 from netbench.plan.schedule import CampaignPlan, Schedule
 from netbench.plan.selection import source_numbers
-from netbench.statistics.limits import CalibrationKey, maximum_of, why_no_maximum
+from netbench.statistics.limits import CalibrationKey, maximum_of, why_no_maximum, workload_maximum_of
 
 _USUAL_S = 1.0
 # Sources sustain this part of their highest rate in every trial: they need a margin to catch up after delays.
@@ -31,203 +28,49 @@ _STEADY_PART = 0.8
 # A UUT that is offered this many times its maximum is certainly overloaded.
 _OVERLOAD = 1.2
 _WITHOUT_PACKETS = {"packet": (None,), "vary": None, "expect": None}  # as in a profile without packets
-_LISTED = 3  # missing rates in an error
 
 
-class _AroundSchedule(Schedule):
-    """A schedule that adds to or modifies the trials of another schedule, and delegates everything else to it."""
+class CalibratedSchedule(AfterCalibration):
+    """Maxima of frames: those of a victim that forwards, and those that loads of neighbours are shares of.
 
-    def __init__(self, main: Schedule) -> None:
-        super().__init__(main.plan, main.options)
-        self._main = main
-
-    @property
-    def planned(self) -> Sequence[TrialSpec]:
-        return self._main.planned
-
-    @property
-    def announced(self) -> Sequence[str]:
-        return self._main.announced
-
-    @property
-    def ended_sweeps(self) -> Sequence[EndedSweep]:
-        return self._main.ended_sweeps
-
-    @property
-    def remarks(self) -> Sequence[CampaignWarning]:
-        return self._main.remarks
-
-    @property
-    def searches(self) -> Sequence[SearchResult]:
-        return self._main.searches
-
-    def expected_s(self, done: Collection[str]) -> float | None:
-        return self._main.expected_s(done)
-
-
-class ReplayedSchedule(_AroundSchedule):
-    """The trials of `main` with the loads of an earlier campaign; UsageError if it has no rate for a load."""
-
-    def __init__(self, main: Schedule, loads: ReplayedLoads) -> None:
-        super().__init__(main)
-        self._loads = loads
-        missing: dict[str, None] = {}
-        planned = []
-        for trial in main.planned:
-            try:
-                planned.append(loads.resolved(trial))
-            except KeyError as error:
-                missing[str(error.args[0])] = None
-        if missing:
-            more = f", and {len(missing) - _LISTED:,} more" if len(missing) > _LISTED else ""
-            raise UsageError(
-                f"--loads-from {loads.directory}: it has no rate for {'; '.join(list(missing)[:_LISTED])}{more}; "
-                "measure what it measured (--uut, --scenario, --set), or leave out --loads-from"
-            )
-        self._planned = tuple(planned)
-
-    @property
-    def trials(self) -> Sequence[TrialSpec] | None:
-        """The trials of the main schedule, with rates; None if they depend on results."""
-        return None if self._main.trials is None else self._planned
-
-    @property
-    def planned(self) -> Sequence[TrialSpec]:
-        """The planned trials of the main schedule, with rates."""
-        return self._planned
-
-    def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
-        """Return the next trial of the main schedule, with rates; UsageError if its rate is missing."""
-        following = self._main.next(results)
-        if not isinstance(following, TrialSpec):
-            return following
-        try:
-            return self._loads.resolved(following)
-        except KeyError as error:
-            raise UsageError(f"--loads-from {self._loads.directory}: it has no rate for {error.args[0]}") from error
-
-
-class CalibratedSchedule(_AroundSchedule):
-    """The schedule `calibration`, which finds the maxima, and then `main`, whose shares of a maximum become rates.
-
-    `calibration` is a schedule for the result of calibration_plan(). Each of the two receives only its own results,
-    numbered from 0.
+    `calibration` is a schedule for the result of calibration_plan(). Results of `main` may require more trials.
     """
 
     def __init__(self, calibration: Schedule, main: Schedule) -> None:
-        super().__init__(main)
-        self._calibration = calibration
-        # By UUT, frame size and number of sources; None until all searches have finished.
-        self._searches: dict[tuple[str, FrameSize, int], SearchResult] | None = None
-        self._trials_before = self._boots_before = 0
+        super().__init__(calibration, main)
         self._ceilings: dict[tuple[int, FrameSize], SourceCeiling] = {}
         self._added = AddedTrials(main.plan, main.planned)
 
-    def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
-        """Return the next trial, those that find maxima first; a result with the reason if there is no maximum."""
-        if self._searches is None:
-            finding = _PartOfResults(results, finds_maximum=True)
-            following = self._calibration.next(finding)
-            if following is not None:
-                return following
-            self._searches = {
-                (search.uut, search.frame_size, len(search.streams)): search for search in self._calibration.searches
-            }
-            self._trials_before = len(finding)
-            self._boots_before = max((result.spec.boot for result in finding.values()), default=0)
-        of_main = _PartOfResults(results, finds_maximum=False)
-        following = self._main.next(of_main) or self._added.next(of_main, self._calibrated)
-        if following is None:
-            return None
-        trial = following.spec if isinstance(following, TrialResult) else following
-        trial = replace(
-            trial,
-            index=trial.index + self._trials_before,
-            boot=trial.boot + self._boots_before,
-            phase=trial.phase + 1,
-        )
-        return replace(following, spec=trial) if isinstance(following, TrialResult) else self._with_maxima(trial)
+    def _next_of_main(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
+        return self._main.next(results) or self._added.next(results, self._calibrated)
 
     @property
     def added(self) -> Sequence[TrialSpec]:
         """Higher loads and repetitions that the results of the main part require."""
         return self._added.trials
 
-    @property
-    def announced(self) -> Sequence[str]:
-        """The maxima that are searched for, one per line."""
-        plan = self._calibration.plan
-        (case,) = plan.scenarios
-        return [
-            f"{uut}  {case.name}  {'+'.join(plan.streams[:sources])}  {size.text(' B')}: the maximum that loads "
-            "refer to"
-            for uut in plan.uuts
-            for sources in case.streams
-            for size in plan.profile.all_frame_sizes
-            if plan.carries(uut, size)
-        ]
-
-    @property
-    def scenarios(self) -> tuple[str, ...]:
-        """The scenarios of both parts."""
-        return tuple(dict.fromkeys((*self._main.scenarios, *self._calibration.scenarios)))
-
-    @property
-    def needed_ceilings(self) -> Collection[tuple[int, FrameSize]]:
-        """The distinct needs of both parts."""
-        return tuple(dict.fromkeys((*self._calibration.needed_ceilings, *self._main.needed_ceilings)))
-
     def use_ceilings(self, ceilings: Sequence[SourceCeiling]) -> None:
-        """Use the ceilings in both parts, which have the same sources."""
+        """Use the ceilings in both parts, and as limits of shares."""
         self._ceilings = {(ceiling.sources, ceiling.frame_size): ceiling for ceiling in ceilings if ceiling.is_known}
-        self._calibration.use_ceilings(ceilings)
-        self._main.use_ceilings(ceilings)
+        super().use_ceilings(ceilings)
 
     @property
-    def ceilings(self) -> Sequence[SourceCeiling]:
-        """The ceilings that both parts found."""
-        return (*self._calibration.ceilings, *self._main.ceilings)
-
-    @property
-    def searches(self) -> Sequence[SearchResult]:
-        """The searches for maxima, and those of the main part."""
-        maxima_searches = (
-            replace(search, for_maxima=True, goal=f"maximum ({search.goal})", delays=())
-            for search in self._calibration.searches
-        )
-        return (*maxima_searches, *self._main.searches)
-
-    def expected_number(self, done: Collection[str]) -> int | None:
-        """Return the expected number of trials of both parts."""
-        finding, others = _split(done)
-        calibration = self._trials_before if self._searches is not None else self._calibration.expected_number(finding)
-        main = self._main.expected_number(others)
-        return None if main is None or calibration is None else calibration + main + len(self.added)
-
-    def expected_s(self, done: Collection[str]) -> float | None:
-        """Return the expected seconds of both parts, for which the testbed is brought up once."""
-        finding, others = _split(done)
-        main_s = self._main.expected_s(others)
-        if self._searches is not None:
-            return main_s
-        calibration_s = self._calibration.expected_s(finding)
-        return None if main_s is None or calibration_s is None else calibration_s + main_s - self.plan.costs.start_s
+    def _searches(self) -> dict[tuple[str, FrameSize, int], SearchResult]:
+        """The finished searches by UUT, frame size and number of sources."""
+        return {(search.uut, search.frame_size, len(search.streams)): search for search in self._found or ()}
 
     @property
     def _calibrated(self) -> dict[CalibrationKey, tuple[str, float]]:
         """The scenario and the maximum of all sources together, in frames/s, that loads are shares of."""
-        maxima = ((key, search.scenario, maximum_of(search)) for key, search in (self._searches or {}).items())
+        maxima = ((key, search.scenario, maximum_of(search)) for key, search in self._searches.items())
         return {key: (scenario, maximum.fps * key[2]) for key, scenario, maximum in maxima if maximum is not None}
 
-    def _with_maxima(self, trial: TrialSpec) -> TrialSpec | TrialResult:
-        try:
-            if trial.load.is_unknown:
-                trial = trial.with_maximum(self._maximum(trial, trial.frame_size, len(trial.streams)))
-            fewest = min(self._calibration.plan.scenarios[0].streams)
-            sizes = sorted(trial.unknown_sizes)
-            return trial.with_maxima({size: self._maximum(trial, size, fewest) for size in sizes})
-        except _NoMaximumError as why:
-            return without_maximum(trial, str(why))
+    def _with_rates(self, trial: TrialSpec) -> TrialSpec:
+        if trial.load.is_unknown and not trial.serves:
+            trial = trial.with_maximum(self._maximum(trial, trial.frame_size, len(trial.streams)))
+        fewest = min(self._calibration.plan.scenarios[0].streams)
+        sizes = sorted(trial.unknown_sizes)
+        return trial.with_maxima({size: self._maximum(trial, size, fewest) for size in sizes})
 
     def _maximum(self, trial: TrialSpec, size: FrameSize, sources: int) -> LoadReference:
         """Return the maximum, and the highest rate that sources sustain in every trial, if it is known.
@@ -236,10 +79,10 @@ class CalibratedSchedule(_AroundSchedule):
         """
         # Two compared versions of a UUT are offered the same load.
         uut = measured_pairs(self.plan.uuts).get(trial.uut, trial.uut)
-        search = (self._searches or {}).get((uut, size, sources))
+        search = self._searches.get((uut, size, sources))
         maximum = None if search is None else maximum_of(search)
         if maximum is None:
-            raise _NoMaximumError(why_no_maximum(search))
+            raise NoMaximumError(why_no_maximum(search))
         sustained_fps, ceiling = maximum.held_fps, self._ceilings.get((sources, size))
         if ceiling is not None and maximum.limited_by.kind is not LimitKind.SOURCE:
             highest_fps = ceiling.paced_fps or ceiling.fps
@@ -249,15 +92,26 @@ class CalibratedSchedule(_AroundSchedule):
         return LoadReference(maximum.fps, maximum.limited_by, sustained_fps)
 
 
-class _NoMaximumError(Exception):
-    """There is no maximum; the message is the reason."""
+class CalibratedWorkloads(AfterCalibration):
+    """Maxima of workloads: `calibration` is a schedule for the result of workload_calibration_plan()."""
 
+    @property
+    def tried_loads(self) -> Sequence[Load]:
+        """Those of both parts."""
+        return (*self._calibration.tried_loads, *self._main.tried_loads)
 
-def without_maximum(trial: TrialSpec, why: str) -> TrialResult:
-    """Return the result to store for a trial with a load that is a share of a maximum that was not found."""
-    load = "the load" if trial.load.is_unknown else "the neighbours' load"
-    reason = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", f"{load} is a share of the maximum: {why}")
-    return TrialResult(trial, 1, time.time_ns(), guests=(), reasons=(reason,), steps_s={})
+    def _with_rates(self, trial: TrialSpec) -> TrialSpec:
+        if not (trial.load.is_unknown and trial.serves):
+            return trial
+        # Two compared versions of a UUT have the same load.
+        uut = measured_pairs(self.plan.uuts).get(trial.uut, trial.uut)
+        key = uut, trial.serves.workload, len(trial.streams)
+        searches = {(found.uut, found.kind_of_traffic, len(found.streams)): found for found in self._found or ()}
+        search = searches.get(key)
+        maximum = None if search is None else workload_maximum_of(search)
+        if maximum is None:
+            raise NoMaximumError(why_no_maximum(search))
+        return trial.with_maximum(maximum)
 
 
 def shares_of_victim(plan: CampaignPlan) -> list[Load]:
@@ -287,7 +141,7 @@ def calibration_plan(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
     profile, sizes = plan.profile, sizes_referred_to(plan)
     case = profile.scenario(SHARED_IDLE if sizes else DEDICATED)
     numbers = {fewest_sources(plan)} if sizes else set()
-    if shares_of_victim(plan):
+    if shares_of_victim(plan) and not profile.tool:
         every = dict.fromkeys((*sizes, *profile.all_frame_sizes))
         sizes = sorted(every, key=lambda size: size.without_packet)  # of one size in the order of the packets
         numbers.update(*(source_numbers(plan.topology, profile, scenario) for scenario in plan.scenarios))
@@ -308,36 +162,34 @@ def calibration_plan(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
     return replace(plan, profile=profile.model_copy(update=update), scenarios=(case,), finds_maximum=True)
 
 
+def workload_calibration_plan(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
+    """Return the plan that finds the maxima of the workloads of the same UUTs, for each number of clients.
+
+    Neighbours are idle if they are present in all scenarios, or if their loads are shares of a maximum; otherwise the
+    victim is alone.
+    """
+    profile = plan.profile
+    neighbours = [guest.name for guest in plan.topology.neighbours]
+    acts = [plan.topology.activity(scenario, name) for scenario in plan.scenarios for name in neighbours]
+    present = bool(acts) and not any(isinstance(activity, Off) for activity in acts)
+    case = profile.scenario(SHARED_IDLE if present or sizes_referred_to(plan) else DEDICATED)
+    numbers = set[int]().union(*(source_numbers(plan.topology, profile, scenario) for scenario in plan.scenarios))
+    seconds = spec.duration or profile.duration
+    case = case.model_copy(update={"streams": tuple(sorted(numbers))})
+    update = {
+        "loads": (),
+        "streams": case.streams,
+        "scenarios": (case,),
+        "repetitions": 1,
+        "duration": seconds,
+        "warm_up": profile.warm_up and profile.warm_up * seconds / profile.duration,
+    }
+    return replace(plan, profile=profile.model_copy(update=update), scenarios=(case,), finds_maximum=True)
+
+
 def calibration_schedule(plan: CampaignPlan, spec: MaximaSpec, kind: type[Schedule]) -> Schedule:
-    """Return the schedule of that kind that finds the maxima; UsageError if it cannot, or if the schedule raises it."""
+    """Return the schedule of that kind that searches by this plan; UsageError if it cannot, or as it raises it."""
     if kind.MaximaOptions is None:
         raise UsageError(f"profile {plan.profile.name}: maxima: {spec.kind} finds no maxima")
     options: BaseModel = kind.MaximaOptions.model_validate(spec.options)
-    return kind(calibration_plan(plan, spec), options)
-
-
-class _PartOfResults(Mapping[str, TrialResult]):
-    """The results of the trials that find maxima, or of all others."""
-
-    def __init__(self, results: Mapping[str, TrialResult], *, finds_maximum: bool) -> None:
-        self._results, self._finds_maximum = results, finds_maximum
-
-    def __getitem__(self, key: str) -> TrialResult:
-        if key not in self:
-            raise KeyError(key)
-        return self._results[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key_finds_maximum(str(key)) is self._finds_maximum and key in self._results
-
-    def __iter__(self) -> Iterator[str]:
-        return (key for key in self._results if key_finds_maximum(key) is self._finds_maximum)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def _split(keys: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the keys of trials that find maxima, and all others."""
-    finding = [key for key in keys if key_finds_maximum(key)]
-    return finding, [key for key in keys if not key_finds_maximum(key)]
+    return kind(plan, options)

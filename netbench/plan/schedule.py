@@ -28,6 +28,8 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.model.workload import Workload
 
 _NO_TIME = DurationEstimate()
+# The kinds of traffic that a schedule may measure.
+FRAMES, FLOWS = "frames", "flows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,7 @@ class Schedule(ABC):
     """A sequence of trials. A profile names its kind, as registered in the entry points `netbench.schedules`."""
 
     Options: ClassVar[type[BaseModel]] = NoOptions  # options of this kind of schedule in a profile
+    traffic: ClassVar[frozenset[str]] = frozenset({FRAMES})  # that it can measure: frames, flows of tools, or both
     wants_steady: ClassVar[bool] = False  # sources and sinks that choose by the load must be the same at all loads
     # Options of one that finds maxima, as `searches` with one goal for each UUT and frame size; None: it finds none.
     MaximaOptions: ClassVar[type[BaseModel] | None] = None
@@ -213,6 +216,11 @@ class Schedule(ABC):
     def trials(self) -> Sequence[TrialSpec] | None:
         """All trials in order, if they are known beforehand; None if they depend on results."""
         return None
+
+    @property
+    def tried_loads(self) -> Sequence[Load]:
+        """Loads of the victim that it will try, so that impossible ones are found beforehand; those of the profile."""
+        return self.plan.profile.loads
 
     @property
     def planned(self) -> Sequence[TrialSpec]:

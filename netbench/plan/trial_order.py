@@ -23,8 +23,9 @@ from netbench.model.trial import LoadReference, TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Verdict
 from netbench.model.workload import Workload
-from netbench.plan.calibration import fewest_sources, sizes_referred_to, without_maximum
-from netbench.plan.schedule import CampaignPlan, Schedule
+from netbench.plan.around_schedule import without_maximum
+from netbench.plan.calibration import fewest_sources, sizes_referred_to
+from netbench.plan.schedule import FLOWS, FRAMES, CampaignPlan, Schedule
 from netbench.plan.selection import source_numbers
 from netbench.statistics.groups import grouped
 from netbench.statistics.limits import find_maximum, why_none_among_loads
@@ -219,6 +220,8 @@ class StaticPlan(Schedule):
     that find it come first. If the maximum is found otherwise, such a load stays unresolved. With `stop_when_saturated`
     the loads of each sweep rise in any order, and those above the given number of saturated ones are left out.
     """
+
+    traffic = frozenset({FRAMES, FLOWS})
 
     def __init__(self, plan: CampaignPlan, options: BaseModel | None = None) -> None:
         """UsageError for too many trials."""

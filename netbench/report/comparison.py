@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from math import inf
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.units import LoadKind
 from netbench.report.formats import (
+    SHOWN_UNITS,
     UNKNOWN,
     at_least,
     bounded,
     change,
     change_limits,
     count,
-    kfps,
     mbps,
     mbps_spread,
     mean,
@@ -20,6 +21,7 @@ from netbench.report.formats import (
     percent,
     percent_limit,
     percent_spread,
+    rate_number,
     sentence,
 )
 from netbench.results.comparability import ChangedSetting
@@ -162,16 +164,22 @@ def _row(
 
 
 def search_row(difference: SearchDifference) -> ComparedRow:
-    """The limits that were searched, in thousands of frames/s of each stream."""
+    """The limits that were searched, of each stream."""
     return ComparedRow(
         difference.place,
-        range_words(difference.base),
-        range_words(difference.new),
+        range_words(difference.base, difference.place.unit),
+        range_words(difference.new, difference.place.unit),
         search_words(difference),
         difference.change,
         load=difference.place.goal,
         note="unstable" if difference.unstable else "",
     )
+
+
+def unit_of_searches(differences: Sequence[SearchDifference]) -> str:
+    """The unit in which the limits of a comparison are shown: all its searches have the same."""
+    units = [difference.place.unit for difference in differences]
+    return SHOWN_UNITS[units[0] if units else LoadKind.FRAME_RATE].strip()
 
 
 def change_words(difference: Difference | FlowDifference) -> str:
@@ -215,11 +223,12 @@ def search_words(difference: SearchDifference) -> str:
     return f"at least {change(difference.change)}" if unknown else change(difference.change)
 
 
-def range_words(limits: Range) -> str:
-    """`412.3 … 414.3`, in thousands of frames/s."""
-    if limits.high == inf:
-        return f"≥ {kfps(limits.low)}"
-    return f"{kfps(limits.low)} … {kfps(limits.high)}" if limits.low else f"< {kfps(limits.high)}"
+def range_words(limits: Range, unit: LoadKind) -> str:
+    """`412.3 … 414.3`, in the unit in which such rates are shown."""
+    low, high = rate_number(limits.low, unit), limits.high
+    if high == inf:
+        return f"≥ {low}"
+    return f"{low} … {rate_number(high, unit)}" if limits.low else f"< {rate_number(high, unit)}"
 
 
 def loss_words(difference: Difference) -> str:

@@ -12,13 +12,12 @@ from math import isfinite
 from typing import NamedTuple
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.counts import l1_mbps
 from netbench.model.verdict import CampaignWarning
 from netbench.report.comparison import Compared, ComparedRow, gate_advice, gate_words, search_row, throughput_row
 from netbench.report.flow_comparison import FlowRow, flow_row
-from netbench.report.formats import mean
+from netbench.report.formats import SHOWN_UNITS, mean
 from netbench.report.renderer import template
-from netbench.report.summary_json import identity, mean_and_width
+from netbench.report.summary_json import identity, mean_and_width, rate_columns
 from netbench.statistics.compared_cells import DISTURBING, AnyCell, ComparedCell, Difference, FlowCell, Searched
 from netbench.statistics.flow_comparison import FlowDifference
 from netbench.statistics.flow_figures import FlowFigure
@@ -125,12 +124,13 @@ def _rows(compared: Compared) -> Iterator[_JudgedRow]:
             case Difference():
                 row, unit = throughput_row(difference), "Mbit/s"
             case SearchDifference():
-                row, unit = search_row(difference), "kfps"
+                row, unit = search_row(difference), SHOWN_UNITS[difference.place.unit]
             case FlowDifference():
                 row, unit = flow_row(difference), difference.figure.shown_unit
         result = results.pop(row.place, None)
         outcome, why = (result.outcome, result.why) if result else (None, "")
-        base, new = (f"{text} {unit}".rstrip() for text in (row.base, row.new))
+        after = unit if unit.startswith("/") or not unit else f" {unit.strip()}"
+        base, new = (f"{text}{after}" for text in (row.base, row.new))
         yield _JudgedRow(row.place, base, new, row.difference, outcome, why)
     for result in results.values():
         yield _JudgedRow(result.place, "", "", "", result.outcome, result.why)
@@ -275,13 +275,8 @@ def _flow_side(group: WorkloadGroup, figure: FlowFigure) -> JsonObject:
 
 def _limit(bounds: Range, what: Searched) -> JsonObject:
     upper = _finite(bounds.high)
-    return {
-        "lower_fps": bounds.low,
-        "upper_fps": upper,
-        "lower_mbps": l1_mbps(bounds.low, what.frame_size.mean_bytes),
-        "upper_mbps": l1_mbps(upper, what.frame_size.mean_bytes),
-        "searches": bounds.searches,
-    }
+    rates = rate_columns({"lower": bounds.low, "upper": upper}, what.traffic, what.unit)
+    return {**rates, "searches": bounds.searches}
 
 
 def _percent(ratio: float | None) -> float | None:

@@ -14,6 +14,7 @@ from netbench.model.limits import OVERLOAD_LOSS_RATIO
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.traffic import NAPI_POLICY
 from netbench.model.verdict import Verdict
+from netbench.model.workload import Workload
 from netbench.report.caveats import caveats, no_result
 from netbench.report.cost_findings import neighbour_findings, packet_findings
 from netbench.report.finding import (
@@ -57,7 +58,7 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
     findings of their own.
     """
     if results.has_flows:
-        return flow_findings(results)
+        return flow_findings(results, _highest_loads(results) if results.searches else ())
     groups = with_limits(group_trials(results)) if groups is None else groups
     if not any(trial.verdict is Verdict.VALID for trial in results.wanted_trials) and not results.searches:
         return (Finding("Result", no_result(results), "verdicts"),)
@@ -256,7 +257,7 @@ def _places(results: CampaignResults) -> Iterator[Finding]:
 def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
     """The highest load of each UUT that meets the first goal, relative to the baseline's."""
     known = [
-        search for search in results.searches if search.lower_fps is not None and search.state is not SearchState.FAILED
+        search for search in results.searches if search.lower is not None and search.state is not SearchState.FAILED
     ]
     if not known:
         failed = results.searches[:MOST_NAMED]
@@ -265,8 +266,9 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         return
     goal, scenario = known[0].goal, known[0].scenario
     alike = [search for search in known if (search.goal, search.scenario) == (goal, scenario)]
-    fewest, size = min((len(search.streams), search.frame_size) for search in alike)
-    shown = (search for search in alike if (len(search.streams), search.frame_size) == (fewest, size))
+    first = known[0] if known[0].of_flows else min(alike, key=lambda search: (len(search.streams), search.frame_size))
+    traffic, of_first = first.kind_of_traffic, (len(first.streams), first.kind_of_traffic)
+    shown = (search for search in alike if (len(search.streams), search.kind_of_traffic) == of_first)
     searched = grouped(shown, lambda search: search.uut)
     merged = {uut: _merged(same) for uut, same in searched.items()}
     times = max(map(len, searched.values()))
@@ -275,10 +277,11 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
     for uuts in uuts_by_setting(results, merged):
         base = merged.get(uuts[0])
         of_setting = [merged[uut] for uut in uuts if uut in merged]
-        for search in sorted(of_setting, key=lambda search: search.lower_fps or 0.0, reverse=True):
+        for search in sorted(of_setting, key=lambda search: search.lower or 0.0, reverse=True):
             text = f"{label(search.uut, results.emulated)} {bounds_text(search)}"
             parts.append(text if base is None or base is search else f"{text}, {_bounds_ratio(search, base)}")
-    at = f"{size.frames_text} in {scenario}" if scenario else size.frames_text
+    what = traffic.name if isinstance(traffic, Workload) else traffic.frames_text
+    at = f"{what} in {scenario}" if scenario else what
     others = f"{'; '.join(parts[1:])}. " if parts[1:] else ""
     lead = sentence("findings.highest_load", goal=goal, first=parts[0])
     details = sentence("findings.search_conditions", others=others, conditions=f"{at}, {per_stream}")
@@ -287,20 +290,20 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
 
 def _merged(same: Sequence[SearchResult]) -> SearchResult:
     """The repeated search with the lowest bound, with the highest upper bound of all of them."""
-    lowest = min(same, key=lambda search: search.lower_fps or 0.0)
-    tops = [search.upper_fps for search in same]
-    upper_fps = None if None in tops else max(top for top in tops if top is not None)
-    return lowest if len(same) == 1 else replace(lowest, upper_fps=upper_fps)
+    lowest = min(same, key=lambda search: search.lower or 0.0)
+    tops = [search.upper for search in same]
+    upper = None if None in tops else max(top for top in tops if top is not None)
+    return lowest if len(same) == 1 else replace(lowest, upper=upper)
 
 
 def _bounds_ratio(new: SearchResult, base: SearchResult) -> str:
     """The ratio of the loads of two searches, from their bounds."""
-    if not base.lower_fps or not new.lower_fps:
+    if not base.lower or not new.lower:
         return f"not comparable with {base.uut}"
-    ratio = f"{new.lower_fps / base.lower_fps:.2f} ×"
-    if new.upper_fps is None or base.upper_fps is None or SearchState.AT_LEAST in (new.state, base.state):
+    ratio = f"{new.lower / base.lower:.2f} ×"
+    if new.upper is None or base.upper is None or SearchState.AT_LEAST in (new.state, base.state):
         return f"{ratio} the lower bound of {base.uut}"
-    return f"{ratio} {base.uut} ({new.lower_fps / base.upper_fps:.2f} … {new.upper_fps / base.lower_fps:.2f})"
+    return f"{ratio} {base.uut} ({new.lower / base.upper:.2f} … {new.upper / base.lower:.2f})"
 
 
 def _napi_policies(results: CampaignResults) -> Iterator[Finding]:

@@ -40,12 +40,17 @@ def _size(figure: WitnessedFigure) -> str:
 
 
 def flow_caveats(results: CampaignResults, groups: Sequence[WorkloadGroup]) -> Iterator[tuple[str, str]]:
-    """The limits of the figures, each with the id of the section that shows it."""
+    """The limits of the figures, each with the id of the section that shows it.
+
+    The loads of a search overload servers and clients on purpose: their results have the limits.
+    """
     if differing := disagreements(groups):
         texts = [_disagreement(results, found) for found in differing[:MOST_NAMED]]
         yield sentence("flow_findings.disagree", workloads="; ".join(texts)), "witness"
     if ended := [group for group in groups if any(map(is_ended_by_host, flows_of(group.valid)))]:
         yield sentence("flow_findings.ended_by_host", uuts=_named(results, ended)), "witness"
+    if results.searches:
+        return
     valid = [len(group.valid) for group in groups if group.valid]
     if max(valid) == 1:
         yield sentence("caveats.one_repetition"), "results"

@@ -21,18 +21,22 @@ _NUMBERS = {2: "two", 3: "three", 4: "four"}
 _ALIKE = 0.01  # of the highest rate: smaller differences between UUTs that keep up with a load are no ranking
 
 
-def flow_findings(results: CampaignResults) -> tuple[Finding, ...]:
-    """The findings, the most important first; a single one where nothing is valid."""
+def flow_findings(results: CampaignResults, searched: Iterable[Finding] = ()) -> tuple[Finding, ...]:
+    """The findings, the most important first; a single one where nothing is valid.
+
+    `searched` are those about searches. The loads of their trials were chosen for each UUT, and compare no UUTs.
+    """
     groups = workload_groups_of(results)
-    if not any(group.valid for group in groups):
+    known = list(searched)
+    if not known and not any(group.valid for group in groups):
         return (Finding("Result", no_result(results), "verdicts"),)
-    leading = leading_figures(groups)
-    figures = _each_once(leading)
-    known: list[Finding] = []
-    for figure in figures:
-        ranked = [group for group in groups if figure in leading[group.workload.name]]
-        known += _ranking(results, ranked, figure, is_first=figure is figures[0])
-    known += _neighbours(results, groups)
+    if not known:
+        leading = leading_figures(groups)
+        figures = _each_once(leading)
+        for figure in figures:
+            ranked = [group for group in groups if figure in leading[group.workload.name]]
+            known += _ranking(results, ranked, figure, is_first=figure is figures[0])
+        known += _neighbours(results, groups)
     if texts := caveats(results, (), flow_caveats(results, groups)):
         (lead, anchor), *others = texts
         known.append(Finding("Caveats", lead, anchor, " ".join(text for text, _ in others)))

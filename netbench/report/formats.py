@@ -10,6 +10,7 @@ from math import ceil, floor, inf, log10
 from typing import Any
 
 from netbench.config.document import yaml_value
+from netbench.model.units import LoadKind
 from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown, statement
 
 UNKNOWN = "–"
@@ -28,6 +29,24 @@ def mbps(value: float | None) -> str:
 def kfps(fps: float | None) -> str:
     """Thousands of frames per second."""
     return UNKNOWN if fps is None else _tenths(fps / 1000)
+
+
+# The units in which rates are shown, as they follow a number.
+SHOWN_UNITS = {LoadKind.FRAME_RATE: " kfps", LoadKind.OPERATION_RATE: "/s", LoadKind.L1_BIT_RATE: " Mbit/s"}
+
+
+def shown_rate(rate: float, unit: LoadKind) -> float:
+    """A rate in the unit in which it is shown: thousands of frames/s, operations/s, or Mbit/s."""
+    return rate / {LoadKind.FRAME_RATE: 1e3, LoadKind.OPERATION_RATE: 1.0, LoadKind.L1_BIT_RATE: 1e6}[unit]
+
+
+def rate_number(rate: float | None, unit: LoadKind) -> str:
+    """The number of a rate in the unit in which it is shown."""
+    if rate is None:
+        return UNKNOWN
+    if unit is LoadKind.OPERATION_RATE:
+        return f"{rate:,.0f}" if rate.is_integer() else three_digits(rate)
+    return _tenths(shown_rate(rate, unit))
 
 
 def microseconds(nanoseconds: float | None) -> str:

@@ -1,13 +1,14 @@
 """The sections of a campaign's page: for each its tables, figures and notes, in the order of the page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
+from netbench.model.search import SearchResult
 from netbench.model.verdict import WarningKind
 from netbench.report import figures
 from netbench.report.blocks import Block, Bullets, Choice, Folded, Heading, Note, Option, Section, section, under_titles
 from netbench.report.figures.loss_by_place import lossy_outcomes
 from netbench.report.flow_sections import FLOW_SECTIONS
-from netbench.report.formats import count, sentence
+from netbench.report.formats import capitalised, count, sentence
 from netbench.report.model import ReportModel, View
 from netbench.report.neighbour_sections import (
     isolation_section,
@@ -41,6 +42,7 @@ from netbench.report.tester_sections import (
     warnings_of,
 )
 from netbench.statistics.delay_and_order import order_refusals, refusals
+from netbench.statistics.groups import grouped
 from netbench.statistics.lost_frames import paper_finding
 from netbench.statistics.outliers import FEWEST_TO_MARK, outliers_of
 
@@ -248,13 +250,25 @@ def _searches(model: ReportModel) -> Sections:
         blocks = [
             *figure_charts("searches", model),
             *tables,
-            *notes_of("ndr_pdr"),
-            Note(sentence("notes.conditional", methods=methods_text(rows))),
-            *(notes_of("shares_refer") if model.results.maxima_searches else []),
+            *_notes_of_searches(rows),
             *titled("Each stream at its highest load", tables_of("search-streams", model), "each_stream"),
             *titled("Delay under load", tables_of("search-delays", model), "search_delays"),
         ]
         yield section("searches", blocks, is_open=bool(model.results.searches))
+
+
+def _notes_of_searches(rows: Sequence[SearchResult]) -> Iterator[Block]:
+    """The meaning of goals, throughput and shares, for searches with frames and for those of workloads."""
+    for of_flows, searches in grouped(rows, lambda search: search.of_flows).items():
+        for_shares = any(search.for_maxima for search in searches)
+        if of_flows:
+            yield from notes_of("service_level")
+            yield Note(f"{capitalised(methods_text(searches))}.")
+            yield from notes_of("shares_of_workloads") if for_shares else ()
+            continue
+        yield from notes_of("ndr_pdr")
+        yield Note(sentence("notes.conditional", methods=methods_text(searches)))
+        yield from notes_of("shares_refer") if for_shares else ()
 
 
 def _rfc2544(model: ReportModel) -> Sections:

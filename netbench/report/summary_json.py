@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
+from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT
 from netbench.model.search import SearchResult
 from netbench.model.selftest_record import SelftestRecord
+from netbench.model.units import LoadKind
 from netbench.model.verdict import Verdict
+from netbench.model.workload import Workload
 from netbench.report.findings import findings
-from netbench.report.formats import mean
+from netbench.report.formats import mean, shown_rate
 from netbench.report.stability import steadiness_warnings
 from netbench.results.atomic import write_atomically
 from netbench.statistics.compared_cells import ComparedCell, Searched
@@ -101,9 +105,29 @@ def identity(cell: Group | ComparedCell | Searched) -> dict[str, object]:
         "uut": cell.uut,
         "scenario": cell.scenario,
         "sources": cell.sources,
-        "frame_size": f"{cell.frame_size.without_packet:,}",
-        "packet": cell.frame_size.packet,
+        **traffic_identity(cell.traffic if isinstance(cell, Searched) else cell.frame_size),
     }
+
+
+def traffic_identity(traffic: FrameSize | Workload) -> dict[str, object]:
+    """The frame size and packet of a result, or its workload; an empty packet is the plain one."""
+    if isinstance(traffic, Workload):
+        return {"workload": traffic.name}
+    return {"frame_size": f"{traffic.without_packet:,}", "packet": traffic.packet}
+
+
+def rate_columns(
+    rates: Mapping[str, float | None], traffic: FrameSize | Workload, unit: LoadKind
+) -> dict[str, float | None]:
+    """Rates by name: of frames in frames/s and in Mbit/s (L1), of a workload in operations/s or Mbit/s of payload."""
+    columns: dict[str, float | None] = {}
+    for name, rate in rates.items():
+        if isinstance(traffic, FrameSize):
+            columns |= {f"{name}_fps": rate, f"{name}_mbps": l1_mbps(rate, traffic.mean_bytes)}
+        else:
+            key = "per_s" if unit is LoadKind.OPERATION_RATE else "mbps"
+            columns[f"{name}_{key}"] = None if rate is None else shown_rate(rate, unit)
+    return columns
 
 
 def _maximum(group: Group) -> dict[str, object]:
@@ -153,23 +177,19 @@ def _flows(group: WorkloadGroup) -> dict[str, object]:
 
 
 def _search(search: SearchResult) -> dict[str, object]:
-    """A search with its bounds in frames/s and Mbit/s (L1) of each stream."""
-    bounds: dict[str, float | None] = {}
-    for name in ("lower", "upper", "throughput"):
-        fps = getattr(search, f"{name}_fps")
-        bounds |= {f"{name}_fps": fps, f"{name}_mbps": l1_mbps(fps, search.frame_size.mean_bytes)}
+    """A search with its bounds of each stream: of frames in frames/s and Mbit/s (L1), of flows in the unit."""
+    rates = {"lower": search.lower, "upper": search.upper, "throughput": search.throughput}
     return {
         "uut": search.uut,
         "scenario": search.scenario,
         "sources": len(search.streams),
-        "frame_size": f"{search.frame_size.without_packet:,}",
-        "packet": search.frame_size.packet,
+        **traffic_identity(search.kind_of_traffic),
         "repetition": search.repetition,
         "method": search.method,
         "goal": search.goal,
         "for_maxima": search.for_maxima,
         "verdict": search.state.value,
-        **bounds,
+        **rate_columns(rates, search.kind_of_traffic, search.unit),
         "limited_by": search.limited_by.stored or None,
         "unstable": search.unstable or None,
         "why": search.why or None,

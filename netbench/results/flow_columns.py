@@ -112,6 +112,7 @@ FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
     *columns_at(int, "flow", "to_server_bytes", "to_client_bytes", "run_to_server_bytes", "run_to_client_bytes"),
     *columns_at(int, "flow", intended_operations="intended", started_operations="started"),
     column_at("completed_operations", int, "flow.completed"),
+    column_at("completed_in_time_operations", int, "flow.completed_in_time"),
     ExportColumn("failed_operations", int, lambda row: None if row.flow is None else sum(row.flow.errors.values())),
     ExportColumn("errors", str, _errors),
     *columns_at(int, "flow", "retransmissions", "lost_datagrams"),
@@ -127,6 +128,7 @@ FLOW_COLUMNS: tuple[ExportColumn[Any], ...] = (
     ),
     ExportColumn("tool_error", str, lambda row: None if row.flow is None else row.flow.error or None),
     ExportColumn("operation_cpu_ms", str, _cpu_per_operation),
+    *columns_at(int, "flow", "socket_drops"),
 )
 """The columns of a flow; the row has it in `flow`."""
 

@@ -1,25 +1,22 @@
-"""The measurements of a search: converted from the results of trials, and checked for contradictions.
-
-Trials may contradict the bounds of their search, and repeated searches may differ: there is no single limit then.
-"""
+"""The measurements of a search for a rate of frames, converted from the results of trials."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import ceil, inf
+from math import ceil
 from statistics import fmean
 from typing import TypeVar
 
-from netbench.model.counts import USUAL_QUEUE, StreamCounts
-from netbench.model.search import SearchedStream, SearchResult, SearchState
+from netbench.model.counts import StreamCounts
+from netbench.model.search import SearchedStream
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.search.methods import Bounds, Goal, Measured
+from netbench.search.methods import Goal, Measured
 
 Number = TypeVar("Number", int, float)
 
 # Causes that may have passed when the trial is repeated. Counts of such a trial are not attributed to the UUT.
-_PASSING = frozenset(
+PASSING = frozenset(
     {
         ReasonKind.UNEVEN_PACING,
         ReasonKind.TESTER_DISTURBED,
@@ -29,7 +26,7 @@ _PASSING = frozenset(
     }
 )
 # A trial with one of these is no evidence of the rate of the sources. Failures of a sink or a UUT do not matter here.
-_OF_THE_SOURCE = (_PASSING - {ReasonKind.NEIGHBOUR_STOPPED_EARLY}) | {
+_OF_THE_SOURCE = (PASSING - {ReasonKind.NEIGHBOUR_STOPPED_EARLY}) | {
     ReasonKind.GENERATOR_ERRORS,
     ReasonKind.GENERATOR_FAILED,
     ReasonKind.NOTHING_SENT,
@@ -52,7 +49,7 @@ def unmeasured(result: TrialResult) -> str:
 
 def failed(result: TrialResult) -> str:
     """Return how the UUT failed in a trial that began; empty if it did not fail or was never up."""
-    return _first(result, frozenset({ReasonKind.UUT_FAILED})) if result.boot or result.streams else ""
+    return first_reason(result, frozenset({ReasonKind.UUT_FAILED})) if result.boot or result.streams else ""
 
 
 def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()) -> Measured:
@@ -77,7 +74,7 @@ def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()
             limits.append("the number of lost frames is unknown")
         if any(frames > 0 for frames in lost):  # it may be the tester's loss
             limits += [str(reason) for reason in result.reasons if reason.kind is ReasonKind.TESTER_LIMITED]
-        inconclusive = _first(result, _PASSING) or ("" if limits or spec.benchmark else _shortfall(result, width))
+        inconclusive = first_reason(result, PASSING) or ("" if limits or spec.benchmark else _shortfall(result, width))
         limits += [inconclusive] if inconclusive else []
     if failure:
         planned = 0 if spec.load.kind is LoadKind.MAX else round(spec.load.value * spec.duration_s) * len(spec.streams)
@@ -89,8 +86,8 @@ def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()
     throughputs = [counts.throughput_fps for counts in streams if counts.throughput_fps is not None]
     measured = Measured(
         duration_s=spec.duration_s,
-        load_fps=spec.load.value,
-        offered_fps=fmean(counts.offered_fps or 0.0 for counts in streams) if streams else 0.0,
+        load=spec.load.value,
+        offered_load=fmean(counts.offered_fps or 0.0 for counts in streams) if streams else 0.0,
         intended=intended,
         offered=offered,
         forwarded=forwarded,
@@ -98,7 +95,7 @@ def measurement_of(result: TrialResult, width: float, goals: Sequence[Goal] = ()
         limited_by=limits[0] if limits else "",
         is_short=bool(limits and invalid) and invalid[0].kind is ReasonKind.OFFERED_OUT_OF_TOLERANCE,
         inconclusive=inconclusive,
-        source_fault=_first(result, _OF_THE_SOURCE),
+        source_fault=first_reason(result, _OF_THE_SOURCE),
         failed=failure,
         attempts=result.attempt,
         delay=max(delays, key=lambda delay: delay.median_ns or 0) if delays else None,
@@ -220,76 +217,6 @@ def _largest(values: Iterable[Number | None]) -> Number | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _first(result: TrialResult, kinds: frozenset[ReasonKind]) -> str:
+def first_reason(result: TrialResult, kinds: frozenset[ReasonKind]) -> str:
     """Return the first reason of these kinds as text; empty if there is none."""
     return next((str(reason) for reason in result.reasons if reason.kind in kinds), "")
-
-
-# A queue is detected if at least this part of the frames above the limit arrived after the end of sending.
-_SEEN_PART = 0.5
-# The UUT is unstable if at least this part of the trials at a load, and two of them, contradict the bounds.
-_CONTRARY_PART, _FEWEST_CONTRARY = 1 / 3, 2
-
-
-def contradiction(trials: Sequence[Measured], goal: Goal, width: float, bounds: Bounds) -> str:
-    """Return the loads whose trials contradict the bounds, with the bound, as text; empty if there are none.
-
-    Below the lower bound, one lossy trial may be a passing disturbance, and trials right at the limit do not count.
-    Above the upper bound, a single trial that met the goal is enough, at any load.
-    """
-    if goal.loss_ratio is None:
-        return ""
-    lowest = (bounds.lower or 0.0) * (1 - 2 * width)
-    for load in sorted({trial.load_fps for trial in trials if trial.load_fps < lowest}):
-        met = [goal.is_met_by(trial) for trial in trials if trial.load_fps == load and not trial.limited_by]
-        bad = met.count(False)
-        if bad >= _FEWEST_CONTRARY and bad >= _CONTRARY_PART * len(met):
-            return (
-                f"{bad} of {len(met)} trials at {load:,.0f} frames/s missed the goal, though this load is below the "
-                "bounds"
-            )
-    above = above_upper(trials, goal, width, bounds)
-    if not above:
-        return ""
-    loads = sorted(trial.load_fps for trial in above)
-    at = f"{loads[0]:,.0f}" if loads[0] == loads[-1] else f"{loads[0]:,.0f} to {loads[-1]:,.0f}"
-    return (
-        f"{len(above)} {'trial' if len(above) == 1 else 'trials'} at {at} frames/s met the goal, though the upper "
-        f"bound is {bounds.upper:,.0f} frames/s"
-    )
-
-
-def above_upper(trials: Sequence[Measured], goal: Goal, width: float, bounds: Bounds) -> list[Measured]:
-    """Return the trials above the upper bound that met the goal, and whose success no queue explains.
-
-    A queue or a credit lets a UUT forward a fixed number of extra frames, so it matters in short trials only. It does
-    not explain a trial that is as long as those at the upper bound. Nor does it explain a trial that needed a queue
-    longer than usual, unless its frames arrived late enough to show such a queue.
-    """
-    upper = bounds.upper
-    if upper is None or goal.loss_ratio is None:
-        return []
-    missed = (trial for trial in trials if trial.is_at(upper) and not trial.limited_by and not goal.is_met_by(trial))
-    longest_s = max((trial.duration_s for trial in missed), default=0.0)
-    contrary = []
-    for trial in trials:
-        if trial.load_fps > upper * (1 + 2 * width) and goal.is_met_by(trial):
-            part = trial.duration_s / longest_s if longest_s else inf
-            excess = (trial.load_fps - upper) * trial.duration_s
-            queued = excess / (1 - part) if part < 1 else inf
-            if queued > USUAL_QUEUE and trial.buffered < _SEEN_PART * excess:
-                contrary.append(trial)
-    return contrary
-
-
-def disagreement(same: Sequence[SearchResult]) -> str:
-    """Return the contradiction between repeated searches as text; empty if there is none or fewer than two are done."""
-    known = [result for result in same if result.state not in (SearchState.SEARCHING, SearchState.FAILED)]
-    if len(known) < 2:
-        return ""
-    width, limits = known[0].width, [result.lower_fps or 0.0 for result in known]
-    # Each result is accurate within its own width. A result "≥" has no upper end, and "<" no lower one.
-    uppers = [inf if result.state is SearchState.AT_LEAST else result.upper_fps or 0.0 for result in known]
-    if max(limits) * (1 - width) <= min(uppers) * (1 + width):
-        return ""
-    return f"{len(known)} searches ended between {min(limits):,.0f} and {max(limits):,.0f} frames/s"

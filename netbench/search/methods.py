@@ -7,6 +7,7 @@ from math import ceil, inf, log2
 from statistics import fmean
 
 from netbench.model.distributions import Spread
+from netbench.model.flow_result import Latencies
 from netbench.model.limits import OVERLOAD_LOSS_RATIO
 from netbench.model.search import SearchedStream
 
@@ -39,18 +40,33 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredService:
+    """A service in a trial with flows, as all its clients together experienced it; counts as in Measured.
+
+    `failed` operations are errors. `in_time` operations succeeded within the measured time. So many as `on_the_way` may
+    be in progress at either end of that time. `times` are the response times, or round-trip times; None if the tool has
+    none.
+    """
+
+    on_the_way: int
+    failed: int
+    in_time: int
+    times: Latencies | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
-    """One trial: frames of all streams together, loads in frames/s of each stream.
+    """One trial: frames or operations of all streams together, loads of each stream in the unit of the search.
 
     With backpressure by the UUT, unsent frames count as lost: they never pass for success. `limited_by`: why the
     tester could not offer the load; the trial then does not describe the UUT. `inconclusive`: a cause that may pass, so
     the trial is worth repeating; `limited_by` is the same cause. `failed`: how the UUT failed in the trial.
-    `source_fault`: why `offered_fps` is no evidence of the rate of the sources. `attempts`: the runs of this trial.
+    `source_fault`: why `offered_load` is no evidence of the rate of the sources. `attempts`: the runs of this trial.
     """
 
     duration_s: float
-    load_fps: float  # as intended
-    offered_fps: float
+    load: float  # as intended
+    offered_load: float
     intended: int
     offered: int
     forwarded: int
@@ -68,6 +84,7 @@ class Measured:
     silent_s: float | None = None  # how long before the end of sending the last frame of a stream arrived
     throughput_fps: float | None = None  # within the measuring window, of each stream
     each: tuple[SearchedStream, ...] = ()  # stream by stream, if there are several
+    service: MeasuredService | None = None  # of a trial with flows
 
     @property
     def loss_ratio(self) -> float:
@@ -80,9 +97,9 @@ class Measured:
         forwarded = self.forwarded - (self.buffered if self.buffered > buffered * most else 0)
         return max(0, most - forwarded) / most if most else 1.0
 
-    def is_at(self, load_fps: float | None) -> bool:
+    def is_at(self, load: float | None) -> bool:
         """Return True if this was the intended load of the trial."""
-        return load_fps is not None and self.load_fps == rounded(load_fps)
+        return load is not None and self.load == rounded(load)
 
 
 def rounded(fps: float) -> float:
@@ -90,14 +107,14 @@ def rounded(fps: float) -> float:
     return float(f"{fps:.6g}")
 
 
-Measure = Callable[[float, float], Measured]  # duration in seconds, load in frames/s of each stream
+Measure = Callable[[float, float], Measured]  # duration in seconds, load of each stream in the unit of the search
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Intended loads in frames/s: the goal was met at `lower` and missed at `upper`; None: not found so far.
+    """Intended loads in the unit of the search: the goal was met at `lower` and missed at `upper`.
 
-    `loss_ratio` is the loss ratio at the lower bound, by the trials that count there.
+    None: not found so far. `loss_ratio` is the loss ratio at the lower bound, by the trials that count there.
     """
 
     lower: float | None = None
@@ -106,7 +123,7 @@ class Bounds:
 
 
 class Method(ABC):
-    """A search for all its goals between a lowest and a highest load, in frames/s of each stream.
+    """A search for all its goals between a lowest and a highest load of each stream, in the unit of the search.
 
     `width` is the allowed distance of the final bounds, as a part of the upper bound. Trials last `trial_s` seconds.
     """
@@ -140,20 +157,32 @@ class Bisection(Method):
 
     A load is above the limit once `verified` trials in a row missed the goal. 1 is RFC 2544's search, which accepts the
     first result. 2 and more are TST 009's binary search with loss verification, which does not mistake a passing
-    disturbance for the limit.
+    disturbance for the limit. `nearest` returns the nearest load that the tester offers.
     """
 
-    def __init__(self, goal: Goal, width: float, *, trial_s: float, verified: int = 1) -> None:
+    def __init__(
+        self,
+        goal: Goal,
+        width: float,
+        *,
+        trial_s: float,
+        verified: int = 1,
+        nearest: Callable[[float], float] = rounded,
+    ) -> None:
         super().__init__((goal,), width, trial_s)
-        self._verified = verified
+        self._verified, self._nearest = verified, nearest
 
     def search(self, lowest: float, highest: float, measure: Measure) -> None:
         """Measure at the highest load, then at the lowest, then halve the interval."""
         self._bounds = Bounds()
         if self._is_met(highest, measure) or not self._is_met(lowest, measure):
             return
-        while (self._bounds.upper or 0.0) - (self._bounds.lower or 0.0) > self.width * (self._bounds.upper or 0.0):
-            self._is_met(((self._bounds.lower or 0.0) + (self._bounds.upper or 0.0)) / 2, measure)
+        while True:
+            lower, upper = self._bounds.lower or 0.0, self._bounds.upper or 0.0
+            middle = self._nearest((lower + upper) / 2)
+            if upper - lower <= self.width * upper or not lower < middle < upper:
+                return
+            self._is_met(middle, measure)
 
     def is_upper(self, bad: int, good: int) -> bool:
         """Return True once as many trials in a row as `verified` missed the goal."""
@@ -232,7 +261,7 @@ class SweepSearch(Method):
         for place, load in enumerate(dict.fromkeys(max(lowest, share * highest) for share in self._shares)):
             trials = [measure(self.trial_s, load) for _ in range(self._times)]
             lost = [trial.loss_ratio_beyond(goal.buffered) for trial in trials]
-            out = fmean(trial.offered_fps * (1 - loss) for trial, loss in zip(trials, lost, strict=True))
+            out = fmean(trial.offered_load * (1 - loss) for trial, loss in zip(trials, lost, strict=True))
             if all(map(goal.is_met_by, trials)) and out > most * _MORE:
                 best, most = place, out
                 # If nothing is lost at the highest load, the maximum is unknown.

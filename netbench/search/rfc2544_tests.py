@@ -61,7 +61,7 @@ def is_smallest(frame_size: FrameSize, profile: Profile) -> bool:
 class TrialMaker(Protocol):
     """Makes the trials of tests, with rates in frames/s of each stream."""
 
-    def steady(self, seconds: float, fps: float) -> Measured:
+    def steady(self, seconds: float, rate: float) -> Measured:
         """Return a trial at one load."""
 
     def burst(self, frames: int, fps: float) -> Measured:
@@ -132,7 +132,7 @@ class BenchmarkingTests:
         def measure(seconds: float, fps: float) -> Measured:
             trial = self._trials.steady(seconds, fps)
             ratio = None if trial.limited_by else trial.loss_ratio
-            losses.append(LossAtLoad(round(fps / highest, 9), trial.offered_fps, ratio, trial.limited_by))
+            losses.append(LossAtLoad(round(fps / highest, 9), trial.offered_load, ratio, trial.limited_by))
             return trial
 
         try:

@@ -9,8 +9,8 @@ from netbench.model.frame_size import FrameSize
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind
+from netbench.model.workload import Workload
 from netbench.plan.schedule import CampaignPlan
-from netbench.search.measurement import measurement_of, unmeasured
 from netbench.search.methods import GivenUpError, Measured, Method, rounded
 from netbench.search.search_options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY
 
@@ -25,12 +25,12 @@ _MOST_UNMEASURED = 3
 
 @dataclass(frozen=True, slots=True)
 class SearchCell:
-    """The parameters of one search."""
+    """The parameters of one search: of a rate of frames, or of a workload."""
 
     uut: str
     scenario: str
     sources: int
-    frame_size: FrameSize
+    traffic: FrameSize | Workload
     repetition: int
 
 
@@ -51,12 +51,16 @@ class MissingTrialError(Exception):
         self.spec = spec
 
 
+# The measurement of a trial, or the reason why it measured nothing at all.
+ReadTrial = Callable[[TrialResult], Measured | str]
+
+
 class SearchTrials:
     """The trials of one search; `counted` are those that count for its bounds.
 
-    `result_of` returns the result of a trial by its key; None if it is missing. `progress` is that before this search,
-    and is advanced. Every method raises MissingTrialError with the trial to run if its result is missing, and
-    GivenUpError after several trials in a row that measured nothing.
+    `result_of` returns the result of a trial by its key; None if it is missing. `read` measures it, at rates in the
+    `unit`. `progress` is that before this search, and is advanced. Every method raises MissingTrialError with the trial
+    to run if its result is missing, and GivenUpError after several trials in a row that measured nothing.
     """
 
     def __init__(
@@ -66,10 +70,12 @@ class SearchTrials:
         cell: SearchCell,
         result_of: Callable[[str], TrialResult | None],
         progress: Progress,
+        read: ReadTrial,
+        unit: LoadKind = LoadKind.FRAME_RATE,
     ) -> None:
         self.counted: list[Measured] = []
         self._plan, self._method, self._cell, self._result_of = plan, method, cell, result_of
-        self._progress = progress
+        self._progress, self._read, self._unit = progress, read, unit
         self._limited: set[float] = set()  # successive loads at which the tester was the limit
         self._unmeasured = 0
 
@@ -82,16 +88,20 @@ class SearchTrials:
         finally:
             self.counted = counted
 
-    def steady(self, seconds: float, fps: float) -> Measured:
+    def steady(self, seconds: float, rate: float) -> Measured:
         """Return a trial at one load; inconclusive trials are repeated, and after several the tester is the limit.
 
         GivenUpError after several loads in a row at which the tester was the limit.
         """
-        trial = self._repeated(seconds, fps)
-        self._limited = self._limited | {trial.load_fps} if trial.limited_by else set()
+        trial = self._at_rate(seconds, rate)
+        self._limited = self._limited | {trial.load} if trial.limited_by else set()
         if len(self._limited) == _MOST_LIMITED:
             raise GivenUpError(f"the tester limits the search: {trial.limited_by}")
         return trial
+
+    def closed_loop(self, seconds: float) -> Measured:
+        """Return a trial in which clients wait for their responses; it is repeated while it is inconclusive."""
+        return self._repeated(seconds, Load(LoadKind.MAX))
 
     def burst(self, frames: int, fps: float) -> Measured:
         """Send exactly so many frames of each stream at one rate."""
@@ -116,22 +126,25 @@ class SearchTrials:
         times = rates = 0
         with self.apart():
             while times < TIMES_SUSTAINED:
-                trial = self._repeated(seconds, fps)
+                trial = self._at_rate(seconds, fps)
                 if is_too_fast(trial):
-                    trial = nearer(trial, self._repeated(seconds, fps))
+                    trial = nearer(trial, self._at_rate(seconds, fps))
                 if not trial.is_short:
                     times += 1
                 elif (rates := rates + 1) < MOST_RATES:
-                    times, fps = 0, rounded(part * min(fps, trial.offered_fps))
+                    times, fps = 0, rounded(part * min(fps, trial.offered_load))
                 else:
                     raise GivenUpError(f"the sources sustain no rate for {seconds:g} s: {trial.limited_by}")
         return trial
 
-    def _repeated(self, seconds: float, fps: float) -> Measured:
+    def _at_rate(self, seconds: float, rate: float) -> Measured:
+        return self._repeated(seconds, Load(self._unit, rounded(rate)))
+
+    def _repeated(self, seconds: float, load: Load) -> Measured:
         """Return a trial at one load, repeated while it is inconclusive; discarded attempts count as repetitions."""
         attempts = 0
         while True:
-            trial = self.measure(seconds, Load.of_fps(rounded(fps)))
+            trial = self.measure(seconds, load)
             attempts += trial.attempts
             if not trial.inconclusive or attempts >= _MOST_INCONCLUSIVE:
                 return trial
@@ -154,7 +167,7 @@ class SearchTrials:
             spec = self._plan.trial(
                 self._cell.uut,
                 self._plan.profile.scenario(self._cell.scenario),
-                self._cell.frame_size,
+                self._cell.traffic,
                 load,
                 progress.times[str(load)],
                 index=progress.trials,
@@ -164,21 +177,21 @@ class SearchTrials:
                 first=first,
                 benchmark=benchmark,
                 restart_at_s=restart_at_s,
-                catch_up=None if benchmark or load.kind is LoadKind.MAX else catch_up,
+                catch_up=catch_up if load.kind is LoadKind.FRAME_RATE and not benchmark else None,
             )
             result = self._result_of(spec.key)
             if result is None:
                 raise MissingTrialError(spec)
             progress.trials += 1
             progress.failures += any(reason.kind is ReasonKind.UUT_FAILED for reason in result.reasons)
-            why = unmeasured(result)
-            if not why:
+            measured = self._read(result)
+            if isinstance(measured, Measured):
                 self._unmeasured = 0
-                self.counted.append(measurement_of(result, self._method.width, self._method.goals))
-                return self.counted[-1]
+                self.counted.append(measured)
+                return measured
             self._unmeasured += 1
             if self._unmeasured == _MOST_UNMEASURED:
-                raise GivenUpError(why)
+                raise GivenUpError(measured)
 
 
 def is_too_fast(trial: Measured) -> bool:
@@ -188,4 +201,4 @@ def is_too_fast(trial: Measured) -> bool:
 
 def nearer(trial: Measured, other: Measured) -> Measured:
     """Return the one of two trials at one load whose sources offered more of it."""
-    return max(trial, other, key=lambda attempt: (not attempt.limited_by, attempt.offered_fps))
+    return max(trial, other, key=lambda attempt: (not attempt.limited_by, attempt.offered_load))

@@ -14,10 +14,10 @@ from netbench.errors import UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_size import FrameSize
 from netbench.model.search import SearchResult
-from netbench.model.units import Load
+from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import CampaignWarning, WarningKind
 from netbench.model.virtualisation import Setting
-from netbench.model.workload import Workload
+from netbench.model.workload import Workload, traffic_text
 from netbench.statistics.change_interval import SideMean
 from netbench.statistics.flow_figures import FIGURES_BY_NAME
 from netbench.statistics.groups import Group, group_trials
@@ -43,6 +43,11 @@ class ComparedCell:
     load: Load | None
 
     @property
+    def traffic(self) -> FrameSize:
+        """The kind of traffic, as of Searched."""
+        return self.frame_size
+
+    @property
     def of_maximum(self) -> "ComparedCell":
         """The cell of the highest throughput over the loads that include this one."""
         return replace(self, load=None)
@@ -60,17 +65,30 @@ class Searched:
     uut: str
     scenario: str
     sources: int
-    frame_size: FrameSize  # bytes with FCS
+    traffic: FrameSize | Workload
     goal: str
+    unit: LoadKind = LoadKind.FRAME_RATE
 
     @classmethod
     def of(cls, found: SearchResult) -> "Searched":
         """Return the key of a search result."""
-        return cls(found.uut, found.scenario, len(found.streams), found.frame_size, found.goal)
+        return cls(found.uut, found.scenario, len(found.streams), found.kind_of_traffic, found.goal, found.unit)
+
+    @property
+    def frame_size(self) -> FrameSize:
+        """The size of the frames, in bytes with FCS, of a search that is not about a workload."""
+        assert isinstance(self.traffic, FrameSize), "a search for a rate of frames"
+        return self.traffic
+
+    @property
+    def packet(self) -> str:
+        """The name of the packet of its frames; empty for the plain one, and for a workload."""
+        return self.traffic.packet if isinstance(self.traffic, FrameSize) else ""
 
     def __str__(self) -> str:
-        sources = f"{self.sources} source{'s' * (self.sources > 1)}"
-        return f"{self.uut}, {self.scenario}, {sources}, {self.frame_size.text(' bytes')}, {self.goal}"
+        noun = "client" if isinstance(self.traffic, Workload) else "source"
+        sources = f"{self.sources} {noun}{'s' * (self.sources > 1)}"
+        return f"{self.uut}, {self.scenario}, {sources}, {traffic_text(self.traffic, ' bytes')}, {self.goal}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +148,7 @@ def reject_unknown(
     measured: set[tuple[tuple[str, ...], ...]] = set()  # the names by which each measurement is selected
     for results in campaigns:
         of_searches: list[tuple[str, str, FrameSize | Workload]]
-        of_searches = [(search.uut, search.scenario, search.frame_size) for search in results.searches]
+        of_searches = [(search.uut, search.scenario, search.kind_of_traffic) for search in results.searches]
         specs = (trial.spec for trial in (() if results.searches else results.trials))
         cells = of_searches or [(spec.uut, spec.scenario, spec.kind_of_traffic) for spec in specs]
         measured |= {((uut,), (scenario,), traffic.names) for uut, scenario, traffic in cells}

@@ -228,7 +228,7 @@ def _ratios(figure: FlowFigure, base: WorkloadGroup, new: WorkloadGroup) -> tupl
 
 def _keeps_up(figure: FlowFigure, group: WorkloadGroup) -> bool:
     """Return whether a rate is that of the load, so that the clock of the client decides it."""
-    interval, load = group.figures[figure.name], group.load
+    interval, load = group.figures[figure.name], group.load.as_rate
     unit = {"Mbit/s": (LoadKind.L1_BIT_RATE, 1e6), "/s": (LoadKind.OPERATION_RATE, 1.0)}.get(figure.unit)
     if unit is None or load.kind is not unit[0]:
         return False

@@ -18,8 +18,8 @@ from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LIMITED_BY_UUT, LimitCause, LimitKind
 from netbench.model.scenario import SHARED_IDLE, Network
 from netbench.model.search import SearchResult, SearchState
-from netbench.model.trial import TrialResult
-from netbench.model.units import Load, LoadKind
+from netbench.model.trial import LoadReference, TrialResult
+from netbench.model.units import Load, LoadKind, rate_text
 from netbench.statistics.groups import Group, Plateau, best_groups, gathered, grouped
 from netbench.statistics.intervals import Interval
 from netbench.statistics.totals import THROUGHPUT_FPS, TrialTotals
@@ -191,7 +191,8 @@ def _offered(group: Group) -> float:
 
 def _height(group: Group) -> tuple[bool, float]:
     """Return the sort key of a load; one whose rate in frames/s is unknown is the lowest."""
-    value = group.load.value if group.load.kind is LoadKind.FRAME_RATE else group.load.found_fps or 0.0
+    rate = group.load.as_rate
+    value = rate.value if rate.kind is LoadKind.FRAME_RATE else 0.0
     return group.load.kind is LoadKind.MAX, group.intended_fps or value * group.sources
 
 
@@ -263,29 +264,40 @@ def maximum_of(found: SearchResult) -> Maximum | None:
     """Return the maximum from a search: the throughput at its lower bound, or under overload; None without a maximum.
 
     If no more could be offered, the maximum is marked as a lower bound. If no more was requested, there is no maximum:
-    a higher limit of the search is enough to find it.
+    a higher limit of the search is enough to find it. Nor is there one for a workload, which forwards no frames.
     """
-    if found.throughput_fps is None or found.lower_fps is None or not found.throughput_fps:
+    if found.of_flows or found.throughput is None or found.lower is None or not found.throughput:
         return None
     if found.state not in (SearchState.FOUND, SearchState.AT_LEAST) or found.limited_by_request:
         return None
-    fps, load = found.throughput_fps, str(Load.of_fps(float(f"{found.lower_fps:.6g}")))
+    fps, load = found.throughput, str(Load.of_fps(float(f"{found.lower:.6g}")))
     if found.overload_fps is not None and found.overload_fps > fps:
         fps, load = found.overload_fps, "overload"
-    limited_by = found.limited_by
-    if limited_by.is_uut and not found.is_regular and found.why:
-        limited_by = LimitCause(LimitKind.TRIAL_REASON, detail=found.why)
     return Maximum(
         found.uut,
         found.frame_size,
         fps,
         load,
         found.trials,
-        limited_by,
+        _limit_of(found),
         found.held_fps,
         goal=found.goal,
         sources=len(found.streams),
     )
+
+
+def workload_maximum_of(found: SearchResult) -> LoadReference | None:
+    """Return the maximum of a workload from a search: its lower bound; None without a maximum, as for frames."""
+    if not found.lower or found.state not in (SearchState.FOUND, SearchState.AT_LEAST) or found.limited_by_request:
+        return None
+    return LoadReference(found.lower, _limit_of(found), unit=found.unit)
+
+
+def _limit_of(found: SearchResult) -> LimitCause:
+    """Return the limit of a maximum that a search found."""
+    if found.limited_by.is_uut and not found.is_regular and found.why:
+        return LimitCause(LimitKind.TRIAL_REASON, detail=found.why)
+    return found.limited_by
 
 
 def why_no_maximum(found: SearchResult | None) -> str:
@@ -294,12 +306,17 @@ def why_no_maximum(found: SearchResult | None) -> str:
         return "nothing was searched for; choose a schedule that searches (maxima)"
     if found.limited_by_request:
         return (
-            f"it is at least {found.lower_fps or 0:,.0f} frames/s, the highest load that the search may try; raise "
-            "maxima.highest, or leave it out"
+            f"it is at least {rate_text(found.lower or 0.0, found.unit)}, the highest load that the search may try; "
+            "raise maxima.highest, or leave it out"
+        )
+    if found.state is SearchState.AT_MOST and found.of_flows:
+        return (
+            f"even at {rate_text(found.upper or 0.0, found.unit)} the service level was missed; allow longer times or "
+            "more errors (maxima.below, maxima.errors), or a lower rate (maxima.lowest)"
         )
     if found.state is SearchState.AT_MOST:
         return (
-            f"even at {found.upper_fps or 0:,.0f} frames/s more was lost than the search allows; allow more "
+            f"even at {found.upper or 0:,.0f} frames/s more was lost than the search allows; allow more "
             "(maxima.loss), or search for it among the loads (maxima=loads)"
         )
     return f"the search for it failed: {found.why or found.limited_by.stored or 'no trial describes the UUT'}"

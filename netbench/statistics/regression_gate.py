@@ -109,7 +109,7 @@ _Sweep = tuple[str, str, int, str]
 
 
 def _sweep(place: ComparedCell | Searched) -> _Sweep:
-    return place.uut, place.scenario, place.sources, str(place.frame_size)
+    return place.uut, place.scenario, place.sources, str(place.traffic)
 
 
 def _decided(cells: Iterable[CellResult]) -> list[ComparedCell | Searched]:

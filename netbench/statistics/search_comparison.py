@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from netbench.model.campaign import CampaignResults
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import ReasonKind
+from netbench.model.workload import traffic_text
 from netbench.statistics.change_interval import RUN_PART, SideMean, change_interval, deviation_of_noise_floor
 from netbench.statistics.compared_cells import ALL_CELLS, Absence, CellSelection, LeftOut, Searched
 from netbench.statistics.comparison import doubt_of, of_different_emulation, of_different_packets, only_in
@@ -28,7 +29,7 @@ _WITHOUT_RANGE = (SearchState.FAILED, SearchState.SEARCHING)
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The range of a limit, in frames/s of each stream: `high` is infinite if the limit was not reached.
+    """The range of a limit, as a rate of each stream: `high` is infinite if the limit was not reached.
 
     For several searches these are the lowest and the highest bound. The limit may lie beyond a bound by the `width` of
     the search, a ratio. `spread` is how far other searches may deviate from these, as a ratio. `middle` is the mean of
@@ -50,7 +51,7 @@ class Range:
         if not known:
             return None
         width = known[0].width
-        lows, highs = [result.lower_fps or 0.0 for result in known], [_upper(result) for result in known]
+        lows, highs = [result.lower or 0.0 for result in known], [_upper(result) for result in known]
         bounds = cls(min(lows), max(highs), width, len(known))
         if len(known) < FEWEST or inf in highs or 0.0 in lows:
             return replace(bounds, spread=max(SINGLE_SEARCH, noise_floor or 0.0))
@@ -74,7 +75,7 @@ class Range:
 def _upper(found: SearchResult) -> float:
     """Return the upper bound; infinite if the UUT is not the cause of it."""
     reached = found.state is not SearchState.AT_LEAST and found.limited_by.is_uut
-    return found.upper_fps if reached and found.upper_fps is not None else inf
+    return found.upper if reached and found.upper is not None else inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,9 @@ def compare_searches(
     sides = []
     for side in (before, after):
         searches = side.maxima_searches if of_maxima else side.searches
-        chosen = (search for search in searches if selection.includes(search.uut, search.scenario, search.frame_size))
+        chosen = (
+            search for search in searches if selection.includes(search.uut, search.scenario, search.kind_of_traffic)
+        )
         sides.append(grouped(chosen, Searched.of))
     floors = [side.noise_floor.half_width if side.noise_floor else None for side in (before, after)]
     doubt = "" if accept_disturbed else doubt_of((base, before.warnings), (new, after.warnings))
@@ -169,11 +172,14 @@ def compare_searches(
         first, second = map(Range.of, own, floors)
         if what.uut in apart:
             left_out.append(LeftOut(what, apart[what.uut], Absence.EMULATION))
-        elif what.frame_size.packet in changed:
-            left_out.append(LeftOut(what, changed[what.frame_size.packet], Absence.OTHER_PACKET))
+        elif what.packet in changed:
+            left_out.append(LeftOut(what, changed[what.packet], Absence.OTHER_PACKET))
         elif _SWEEP in (search.method for search in (*own[0], *own[1])):
             why = "the highest throughput of a sweep has no bounds; compare campaigns of `netbench run`"
             left_out.append(LeftOut(what, why, Absence.NO_BOUNDS))
+        elif not all(own) and any(str(other) == str(what) and other != what for side in sides for other in side):
+            why = f"{traffic_text(what.traffic)} has other options in each campaign"
+            left_out.append(LeftOut(what, why, Absence.OTHER_LOAD))
         elif not all(own):
             measured, missing, lacking = (base, new, after) if own[0] else (new, base, before)
             is_over = bool(lacking.manifest.get("finished"))

@@ -93,7 +93,7 @@ class WorkloadGroup:
     @property
     def intended_per_s(self) -> float | None:
         """The operations per second that a rate requires, over all clients; None at another load, or if unknown."""
-        if self.load.kind is not LoadKind.OPERATION_RATE:
+        if self.load.as_rate.kind is not LoadKind.OPERATION_RATE:
             return None
         of_trials = [
             sum(flow.intended / flow.duration_s for flow in trial.victim.flows if flow.intended and flow.duration_s)

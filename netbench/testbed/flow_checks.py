@@ -1,6 +1,7 @@
 """Workloads that a tool cannot run, or that a guest cannot serve: refused before anything is touched."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from netbench.config.plugins import TOOLS, plugins
@@ -8,7 +9,7 @@ from netbench.errors import UsageError
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Serve
 from netbench.model.topology import Topology
-from netbench.model.units import Load
+from netbench.model.units import Load, LoadKind
 from netbench.model.workload import FlowPath, Workload
 from netbench.tools.base import Demand, Tool
 from netbench.trial.followed_connections import denominator
@@ -69,9 +70,12 @@ class FlowNeeds(NamedTuple):
 
 
 def workloads_in(profile: Profile, activities: Mapping[str, Iterable[Activity]]) -> Iterator[tuple[str, str, Serve]]:
-    """Yield each workload with its load, after its place for messages and the guest that serves it."""
+    """Yield each workload with its load, after its place for messages and the guest that serves it.
+
+    A search chooses its loads itself: the workload then has the load `max`.
+    """
     for workload in profile.tool:
-        for load in profile.loads:
+        for load in profile.loads or (Load(LoadKind.MAX),):
             yield f"tool {workload}", VICTIM, Serve(workload, load)
     for name, acts in activities.items():
         for activity in acts:
@@ -83,8 +87,10 @@ def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activit
     """UsageError for a load or a path that a tool cannot run at."""
     for where, guest, serve in workloads_in(profile, activities):
         placed = PlacedTool.of(serve.workload)
-        demand = Demand(serve.load, profile.duration, profile.warm_up_s)
-        reason = placed.tool.unsupported_reason(demand)
+        # The rates of a search, and of shares of its result, are checked with its options.
+        if serve.load.kind is not LoadKind.OF_MAXIMUM and (guest != VICTIM or profile.loads):
+            _refuse(profile, where, serve)
+        reason = ""
         if placed.path not in placed.tool.paths:
             possible = ", ".join(path.value for path in FlowPath if path in placed.tool.paths)
             reason = f"{placed.path.value} is no path of this tool; write `path: {possible}`"
@@ -101,6 +107,19 @@ def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activit
                 f"profile {profile.name}: witness: {profile.witness} of the connections of {serve.workload.tool} shows "
                 "nothing about the others, because it has few; use all or none"
             )
+
+
+def refuse_searched(profile: Profile, loads: Iterable[Load]) -> None:
+    """UsageError for a load of a search that a tool of the profile cannot run at."""
+    for workload, load in product(profile.tool, loads):
+        if load.kind is not LoadKind.OF_MAXIMUM:
+            _refuse(profile, f"tool {workload} in a search", Serve(workload, load))
+
+
+def _refuse(profile: Profile, where: str, serve: Serve) -> None:
+    demand = Demand(serve.load, profile.duration, profile.warm_up_s)
+    if reason := make_tool(serve.workload).unsupported_reason(demand):
+        raise UsageError(f"profile {profile.name}: {where}: {reason}")
 
 
 def flow_needs(

@@ -41,13 +41,15 @@ class LoopSettings:
 class Figures:
     """The figures of a loop: counts of measured operations, times in ns, and payload in bytes.
 
-    `late_ns` has how late the client itself started operations for which a connection was free. `cpu_share` is its use
-    of one CPU: near 1, the client is the limit.
+    `completed_in_time` are the operations that succeeded within the measured time, whenever they were due. `late_ns`
+    has how late the client itself started operations for which a connection was free. `cpu_share` is its use of one
+    CPU: near 1, the client is the limit.
     """
 
     intended: int = 0
     started: int = 0
     completed: int = 0
+    completed_in_time: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     response_ns: "array[int]" = field(default_factory=lambda: array("q"))
     service_ns: "array[int]" = field(default_factory=lambda: array("q"))

@@ -156,15 +156,15 @@ class Loop:
         """
         now, operation = time.monotonic_ns(), session.operation
         assert operation is not None
-        if operation.is_measured:
+        figures, end = self.figures, now
+        if arrived_ns is not None:
+            end = arrived_ns - self._realtime_ahead_ns
+        elif after_ns is not None:
+            end = operation.started_ns + after_ns
+        if not operation.started_ns <= end <= now:  # the clock was set
             end = now
-            if arrived_ns is not None:
-                end = arrived_ns - self._realtime_ahead_ns
-            elif after_ns is not None:
-                end = operation.started_ns + after_ns
-            if not operation.started_ns <= end <= now:  # the clock was set
-                end = now
-            figures = self.figures
+        figures.completed_in_time += self._measured_from_ns <= end < self._end_ns
+        if operation.is_measured:
             figures.completed += 1
             figures.response_ns.append(end - operation.intended_ns)
             figures.service_ns.append(end - operation.started_ns)

@@ -11,7 +11,7 @@ from netbench.tools.sealed_output import unsealed
 
 _LAST_WORDS = 300
 _LACKING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.M)
-_COUNTS = ("intended", "started", "completed")
+_COUNTS = ("intended", "started", "completed", "completed_in_time")
 _BYTES = ("to_server_bytes", "to_client_bytes", "run_to_server_bytes", "run_to_client_bytes")
 
 
@@ -52,7 +52,7 @@ def figures_of(
         cpu_share = float(number_of(output["cpu_share"], "cpu_share"))
     except (KeyError, TypeError, AttributeError) as fault:
         raise ToolError(f"the output of {program} lacks {fault}") from fault
-    intended, started, completed = (counts[key] for key in _COUNTS)
+    intended, started, completed, in_time = (counts[key] for key in _COUNTS)
     if not started <= intended or completed + sum(errors.values()) != intended:
         raise ToolError(
             f"{program} reports {intended} operations, of which {started} started, {completed} succeeded and "
@@ -70,6 +70,7 @@ def figures_of(
         intended=intended,
         started=started,
         completed=completed,
+        completed_in_time=in_time,
         to_server_bytes=counts["to_server_bytes"],
         to_client_bytes=counts["to_client_bytes"],
         run_to_server_bytes=counts["run_to_server_bytes"],

@@ -51,7 +51,7 @@ def _figures(
     if not isinstance(version, str):
         raise ToolError(f"iperf3's version is {version!r} in its output")
     is_upload, is_tcp = direction == "upload", protocol == "tcp"
-    here = _whole_run(total, is_tcp=is_tcp, is_upload=is_upload)
+    here = total["sum_sent" if is_upload else "sum_received"]
     intervals = list(_intervals(output["intervals"], number_of(here["seconds"], "seconds")))
     whole = sum(interval.size for interval in intervals)
     retransmissions = lost = started = None
@@ -69,12 +69,16 @@ def _figures(
         if any("retransmits" in flow for flow in (total["sum_sent"], *senders)):
             retransmissions = _total(total["sum_sent"], "retransmits", senders)
     else:
+        received = total["sum_received"]
         flows = [flow["udp"] for flow in total["streams"]]
-        started, lost = (_total(total["sum"], key, flows) for key in ("packets", "lost_packets"))
+        started, missing = (_total(total["sum"], key, flows) for key in ("packets", "lost_packets"))
         size = whole_number(output["start"]["test_start"]["blksize"], "blksize")
-        seconds, arrived = number_of(here["seconds"], "seconds"), (started - lost) * size
-        if lost > started or total["sum"]["bytes"] not in (started * size, arrived):
-            raise ToolError(f"iperf3 reports {lost} lost datagrams of {started}, and other bytes than these have")
+        seconds, arrived = number_of(here["seconds"], "seconds"), whole_number(received["bytes"], "bytes")
+        # `lost_packets` are gaps in the numbers: iperf3 does not count datagrams after the last one that arrived.
+        lost = started - arrived // size
+        _check_rate(received)
+        if missing > lost or total["sum"]["bytes"] != started * size or arrived % size:
+            raise ToolError(f"iperf3 reports {missing} lost datagrams of {started}, and other bytes than these have")
         if is_upload and whole != started * size:
             raise ToolError(f"iperf3 reports {started} datagrams of {size} bytes, and {whole} bytes in all intervals")
         if is_upload and any(abs(number_of(flow["seconds"], "seconds") - seconds) > _ROUNDED_S for flow in flows):
@@ -104,12 +108,6 @@ class _Interval(NamedTuple):
     start_s: float
     seconds: float
     size: int  # bytes of all flows
-
-
-def _whole_run(total: Any, *, is_tcp: bool, is_upload: bool) -> Any:  # noqa: ANN401 - any JSON
-    """Return the figures of all flows on the client's side."""
-    key = "sum_sent" if is_upload else "sum_received"
-    return total[key] if is_tcp else total.get(key, total["sum"])
 
 
 def _intervals(intervals: Iterable[Any], whole_s: float) -> Iterator[_Interval]:

@@ -182,6 +182,7 @@ def output_of(figures: Figures, server: str) -> dict[str, object]:
         "intended": figures.intended,
         "started": figures.started,
         "completed": figures.completed,
+        "completed_in_time": figures.completed_in_time,
         "errors": dict(sorted(figures.errors.items())),
         "connections": figures.connections,
         "to_server_bytes": figures.to_server,

@@ -5,16 +5,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Completed, Process, machine_name
 from netbench.hosts.clock import Clock
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.pipes import end
+from netbench.linux.socket_drops import read_socket_drops
 from netbench.model.flow_result import CLIENT, FlowResult, WireFigures
 from netbench.model.scenario import VICTIM, Serve
 from netbench.model.trial import GuestTask
-from netbench.model.units import LoadKind
+from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.tools.base import GRACE_S, Demand, FlowEnds, RunningServer, Tool, ToolError
 from netbench.trial.wire_taps import BLOCK_S, WireTap, differences
@@ -23,6 +25,13 @@ _BUSY_CLIENT = 0.9  # part of a CPU
 _MAY_BE_APART_PART = 0.1  # of the duration, as sources of frames may be
 # A client may begin its latest requests so late, in ns, or so late as a part of the response time there.
 _LATE_PART, _MAY_BE_LATE_NS, _MAY_BE_LATE_PART = 99_000, 200_000, 0.5
+
+
+class SocketDrops(NamedTuple):
+    """The datagrams that the kernels of a stream's client and server dropped at full sockets; None if unknown."""
+
+    client: int | None
+    server: int | None
 
 
 @dataclass(slots=True)
@@ -44,11 +53,18 @@ class GuestFlows:
     taps: Sequence[WireTap] = ()
     wire: dict[str, list[WireFigures]] = field(default_factory=dict)  # by stream
     results: dict[str, FlowResult] = field(default_factory=dict)
+    # By stream: until the clients start, and then by them.
+    socket_drops: dict[str, SocketDrops] = field(default_factory=dict)
+
+    @property
+    def load(self) -> Load:
+        """The load of each client; the rate of a share of a maximum."""
+        return self.serve.load.as_rate
 
     @property
     def demand(self) -> Demand:
         """The load of each client."""
-        return Demand(self.serve.load, self.task.duration_s, self.task.warm_up_s, self.seed)
+        return Demand(self.load, self.task.duration_s, self.task.warm_up_s, self.seed)
 
     def start(self) -> None:
         """Start the servers; returns once clients can connect. A failure is kept for the result.
@@ -71,6 +87,7 @@ class GuestFlows:
                 raise
             except TestbedError as error:
                 self.wire.setdefault(tap.ends.stream, []).append(WireFigures(tap.place, error=str(error)))
+        self.socket_drops = self._socket_drops()
 
     def read_taps(self, clock: Clock) -> None:
         """Stop the taps and read their captures."""
@@ -81,7 +98,7 @@ class GuestFlows:
                 continue
             try:
                 tap.stop()
-                figures = tap.figures(self.tool.wire_view(self.serve.load), self.demand.warm_up_s)
+                figures = tap.figures(self.tool.wire_view(self.load), self.demand.warm_up_s)
             except MachineGoneError:
                 raise
             except TestbedError as error:
@@ -107,6 +124,10 @@ class GuestFlows:
         for server in self.servers:
             with self._noted(server.ends):
                 server.require_alive()
+        before, after = self.socket_drops, self._socket_drops()
+        self.socket_drops = {
+            stream: SocketDrops(*map(_grown, before[stream], now)) for stream, now in after.items() if stream in before
+        }
 
     def stop(self) -> None:
         """Kill all clients and servers that run."""
@@ -126,7 +147,27 @@ class GuestFlows:
             self.results.get(ends.stream) or self._without_result(ends.stream, self.errors.get(ends.stream, ""))
             for ends in self.ends
         )
-        return tuple(replace(result, wire=tuple(self.wire.get(result.stream, ()))) for result in results)
+        return tuple(
+            replace(result, wire=tuple(self.wire.get(result.stream, ())), socket_drops=self._dropped(result))
+            for result in results
+        )
+
+    def _socket_drops(self) -> dict[str, SocketDrops]:
+        """Return the drops so far by stream, if datagrams flow that taps see."""
+        if not self.taps or self.tool.wire_view(self.serve.load).protocol != "udp":
+            return {}
+        return {
+            ends.stream: SocketDrops(read_socket_drops(ends.client), read_socket_drops(ends.server))
+            for ends in self.ends
+        }
+
+    def _dropped(self, result: FlowResult) -> int | None:
+        """Return the drops of a result's receiver; None if both ends receive, or if they are unknown."""
+        drops = self.socket_drops.get(result.stream)
+        is_one_way = (result.to_server_bytes is None) != (result.to_client_bytes is None)
+        if drops is None or not is_one_way:
+            return None
+        return drops.server if result.to_client_bytes is None else drops.client
 
     def _result(self, ends: FlowEnds, process: Process, left_s: float) -> FlowResult:
         try:
@@ -162,9 +203,9 @@ def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
             yield Reason(ReasonKind.TOOL_FAILED, result.stream, f"{flows.serve.workload.tool}: {error}")
         if error or flows.task.name != VICTIM:
             continue
-        if detail := _limited_by_client(result, has_rate=flows.serve.load.kind is LoadKind.OPERATION_RATE):
+        if detail := _limited_by_client(result, has_rate=flows.load.kind is LoadKind.OPERATION_RATE):
             yield Reason(ReasonKind.TESTER_LIMITED, result.stream, detail)
-        for difference in differences(result, result.wire, flows.tool.wire_view(flows.serve.load)):
+        for difference in differences(result, result.wire, flows.tool.wire_view(flows.load)):
             yield Reason(ReasonKind.TOOL_DISAGREES, result.stream, f"{flows.serve.workload.tool}: {difference}")
         for tap in result.wire:
             if tap.error:
@@ -207,6 +248,10 @@ def _limited_by_client(result: FlowResult, *, has_rate: bool) -> str:
         f"the client began 1 % of its requests {late_ns / 1e6:.3g} ms late or later, and the 99th percentile of "
         f"response times is {response_ns / 1e6:.3g} ms; request a lower load, or measure on an idle machine"
     )
+
+
+def _grown(before: int | None, now: int | None) -> int | None:
+    return None if before is None or now is None else now - before
 
 
 def end_flows(flows: GuestFlows) -> None:

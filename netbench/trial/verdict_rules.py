@@ -137,10 +137,8 @@ def _judged(
             )
             yield Reason(ReasonKind.SHARE_OF_LOWER_BOUND, "", detail)
         if task.is_less_than_share:
-            assert task.traffic is not None, "its load is known"
-            detail = (
-                f"{task.traffic.load} is more than the sources can sustain; they offered their highest sustained rate"
-            )
+            load = spec.load if task.name == VICTIM else task.traffic and task.traffic.load
+            detail = f"{load} is more than the sources can sustain; they offered their highest sustained rate"
             yield Reason(ReasonKind.LESS_THAN_SHARE, "", detail)
     for guest in guests:
         if guest.cpu_s.get("load", inf) <= 0:

@@ -301,11 +301,20 @@ def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigur
     if sent is None or arrived is None or client.dropped_frames or guest.dropped_frames:
         return
     on_link, allowed = sent - arrived, BYTES_TOLERANCE * sent
-    if abs(lost - on_link) > allowed:
-        yield (
-            f"{lost:,} of {result.started or 0:,} datagrams lost by the tool, {on_link:,} of {sent:,} between the "
-            f"taps: the others were dropped {where} in the socket of the tool's {end}"
+    if abs(lost - on_link) <= allowed:
+        return
+    others = f"the others were dropped {where} in the socket of the tool's {end}"
+    if result.socket_drops is not None:
+        at_socket = max(0, min(result.socket_drops, lost - on_link))
+        others = (
+            f"{at_socket:,} of the others were dropped at the full socket of the tool's {end}, by its kernel's counter"
         )
+        if lost - on_link > at_socket:
+            others += f", and {lost - on_link - at_socket:,} before it, or not read by its end"
+    yield (
+        f"{lost:,} of {result.started or 0:,} datagrams lost by the tool, {on_link:,} of {sent:,} between the taps: "
+        f"{others}"
+    )
 
 
 def _percentiles(found: Sequence[Latencies], kind: str) -> Mapping[float, float]:

@@ -112,13 +112,13 @@ def test_a_share_is_of_the_true_limit_though_the_list_of_loads_ends_far_below(re
     found = ResultDirectory(results).results()
     [search], [maximum] = found.maxima_searches, found.maxima
     assert search.scenario == "shared-idle"
-    assert search.upper_fps is not None
-    assert search.lower_fps is not None
+    assert search.upper is not None
+    assert search.lower is not None
     late_s = max(counts.sent.max_lateness_s for trial in found.trials for counts in trial.streams)
     if late_s < 0.02 or maximum.limited_by.is_uut:
         assert (search.state.value, maximum.limited_by) == ("found", LIMITED_BY_UUT)
         # 2 % of the intended load; the lower bound is the offered load.
-        assert search.upper_fps - search.lower_fps <= 0.07 * search.upper_fps
+        assert search.upper - search.lower <= 0.07 * search.upper
         # A delayed source sends late frames all at once, which exceed the limit: less comes out, never more.
         assert maximum.fps >= 0.85 * LIMIT_FPS
     else:

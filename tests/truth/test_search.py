@@ -67,12 +67,12 @@ def test_ndr_and_pdr_are_those_of_the_limit(tmp_path):
     done = netbench("search", lab, "-o", tmp_path / "results", *SHORT, *settings(frame_sizes=1518), timeout_s=240)
     assert done.returncode == 0, done.stdout + done.stderr
     found = found_in(tmp_path / "results")
-    assert [(search["goal"], search["frame_size"]) for search in found] == [("NDR", 1518), ("PDR 0.5 %", 1518)]
+    assert [(search["goal"], search["kind_of_traffic"]) for search in found] == [("NDR", 1518), ("PDR 0.5 %", 1518)]
     for search in found:
         truth = (FPS + BURST / TRIAL_S) / (1 - search["loss_ratio"])
         assert search["state"] == "found", search
-        assert 0.98 * truth <= search["lower_fps"] <= 1.01 * truth, search
-        assert 0.99 * truth <= search["upper_fps"] <= most_of_upper(truth, search), search
+        assert 0.98 * truth <= search["lower"] <= 1.01 * truth, search
+        assert 0.99 * truth <= search["upper"] <= most_of_upper(truth, search), search
 
 
 @pytest.mark.skipif(not shutil.which("lxc-start"), reason="needs LXC: apt-get install lxc")
@@ -94,8 +94,8 @@ def test_the_limit_of_a_guest_that_dies_meanwhile_is_found(tmp_path, results, st
         truth = (FPS + BURST / TRIAL_S) / (1 - limit["loss_ratio"])
         assert limit["state"] == "found", limit
         # A container loses more frames where this machine stalls for a moment, never fewer.
-        assert 0.85 * truth <= limit["lower_fps"] <= 1.01 * truth, limit
-        assert limit["lower_fps"] <= limit["upper_fps"] <= most_of_upper(truth, limit), limit
+        assert 0.85 * truth <= limit["lower"] <= 1.01 * truth, limit
+        assert limit["lower"] <= limit["upper"] <= most_of_upper(truth, limit), limit
 
 
 def is_measuring(results):
@@ -166,7 +166,7 @@ def test_the_tests_of_rfc_2544_on_a_bucket_of_known_depth(tmp_path):
     (found,) = json.loads((tmp_path / "results" / "manifest.json").read_text())["searches"]
     tests = found["tests"]
     throughput = fps + BURST / TRIAL_S  # the frames of a full bucket pass in addition
-    assert found["lower_fps"] == pytest.approx(throughput, rel=0.05)
+    assert found["lower"] == pytest.approx(throughput, rel=0.05)
     assert len(tests["latency"]["means_ns"]) == 2
     losses = {round(loss["share"], 1): loss["loss_ratio"] for loss in tests["losses"]}
     # A delayed source sends for up to 5 % longer. At 90 % of the load 8 % less is lost.

@@ -190,7 +190,7 @@ def search_result(**changes: Any) -> SearchResult:
     """A finished search for the NDR of `raw`, with other values in the given fields."""
     size = parse_frame_size(changes.pop("frame_size", 64))
     found = SearchResult("raw", "dedicated", ("s1",), size, 1, "mlrsearch", "NDR", 0.0, SearchState.FOUND, 0.005)
-    return replace(found, **{"lower_fps": 99_600.0, "upper_fps": 100_000.0, **changes})
+    return replace(found, **{"lower": 99_600.0, "upper": 100_000.0, **changes})
 
 
 # How many of `offered` frames/s a made-up UUT forwards at a frame size.

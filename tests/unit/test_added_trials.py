@@ -29,7 +29,7 @@ def measured(spec, capacity, maximum=1000.0, held=inf):
     most = capacity(spec.frame_size.only_size, fps) if callable(capacity) else capacity
     counts = stream_counts(sent=fps, received=min(fps, most), intended_fps=float(fps), intended_frames=fps)
     found = trial(counts, repetition=spec.repetition)
-    load = spec.load if spec.load.kind is LoadKind.MAX else replace(spec.load, found_fps=float(fps))
+    load = spec.load if spec.load.kind is LoadKind.MAX else replace(spec.load, found=Load.of_fps(float(fps)))
     victim = replace(spec.victim, traffic=replace(spec.frames, load=load), is_less_than_share=fps < asked)
     return replace(found, spec=replace(spec, guests=(victim,)), boot=spec.boot)
 

@@ -138,7 +138,7 @@ def test_searched_maxima_are_compared(compare, base, tmp_path):
         stored(
             tmp_path / name,
             made_up(),
-            **SEARCHES.put({}, (replace(found, lower_fps=fps, upper_fps=fps + 1000, for_maxima=True),)),
+            **SEARCHES.put({}, (replace(found, lower=fps, upper=fps + 1000, for_maxima=True),)),
         )
         for name, fps in (("old", 80_000.0), ("slow", 60_000.0))
     ]
@@ -163,7 +163,7 @@ def odd(tmp_path):
     stored(tmp_path / "single", exact_campaign(60_000, repetitions=1))
     stored(tmp_path / "real", replace(made_up(seed=2), facts={"raw": {"kernel": "6.1"}}))
     stored(tmp_path / "imitated", imitated)
-    search = search_result(goal="ndr", lower_fps=None, upper_fps=None)
+    search = search_result(goal="ndr", lower=None, upper=None)
     stored(tmp_path / "search", made_up(seed=2), **SEARCHES.put({}, (search,)))
     (tmp_path / "nothing").mkdir()
     return tmp_path

@@ -103,7 +103,7 @@ def test_searches_have_the_same_forms(compare, tmp_path, form):
         stored(
             tmp_path / name,
             made_up(),
-            **SEARCHES.put({}, (search_result(lower_fps=fps, upper_fps=1.01 * fps),)),
+            **SEARCHES.put({}, (search_result(lower=fps, upper=1.01 * fps),)),
         )
         for name, fps in (("base", 100_000.0), ("new", 50_000.0))
     )

@@ -101,7 +101,8 @@ SHARED = replace(
 # On the wire (L1) a frame costs 20 bytes more than its size.
 OF_FLOWS = """
     workload tool flow_duration_s to_server_bytes to_client_bytes run_to_server_bytes run_to_client_bytes
-    intended_operations started_operations completed_operations failed_operations errors retransmissions
+    intended_operations started_operations completed_operations completed_in_time_operations failed_operations errors
+    retransmissions
     lost_datagrams to_server_mbps to_client_mbps completed_per_s error_ratio response_p50_ms response_p95_ms
     response_p99_ms response_p999_ms service_p50_ms service_p95_ms service_p99_ms service_p999_ms rtt_p50_ms
     rtt_p95_ms rtt_p99_ms rtt_p999_ms connect_p50_ms connect_p95_ms connect_p99_ms connect_p999_ms response_times

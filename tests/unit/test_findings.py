@@ -295,7 +295,7 @@ def test_each_finding_names_its_section():
 
 def test_loads_of_an_unstable_search_are_not_shares():
     unstable = {"goal": "maximum", "loss_ratio": 0.05, "width": 0.05, "unstable": "x", "for_maxima": True}
-    found = search_result(lower_fps=None, upper_fps=None, **unstable)
+    found = search_result(lower=None, upper=None, **unstable)
     results = replace(campaign(LOSSY), maxima_searches=(found,))
     (loads,) = [finding for finding in findings(results) if finding.topic == "Loads"]
     assert loads.text.startswith("Loads of raw are not exact shares")

@@ -289,7 +289,7 @@ def test_the_report_has_the_sequence_the_counts_by_size_and_searches_of_a_mix():
     tests = Rfc2544Tests(1e6, losses=(LossAtLoad(1.0, 4e4, 0.625),))
     found = SearchState.FOUND
     one = SearchResult("raw", "dedicated", ("s1",), MIX, 1, "rfc2544", "NDR", 0.0, found, 0.005, 15e3, 16e3, 15e3)
-    searches = [replace(one, frame_size=size, tests=tests) for size in (IMIX, FrameSize.of(64))]
+    searches = [replace(one, kind_of_traffic=size, tests=tests) for size in (IMIX, FrameSize.of(64))]
     page = page_of(replace(results, searches=tuple(searches)))
     assert {"mixes", "searches", "rfc2544"} <= set(page.ids)
     for output in ("CUSTOM IMIX - AAB; A = 64, B = 200", IMIX.in_letters, "2 × 64, 1 × 200"):

@@ -162,7 +162,7 @@ def test_loads_may_be_shares_of_what_each_uut_forwards_alone(campaign):
     for trial in results.wanted_trials:
         intended = trial.streams[0].intended_fps
         assert intended == pytest.approx(CAPACITY * trial.spec.load.value / 100, rel=0.01)
-        assert trial.spec.load.found_fps == intended
+        assert trial.spec.load.as_rate.value == intended
     lossy = [group.loss_ratio for group in group_trials(results) if group.load.value == 150]
     assert [loss and round(loss.mean, 2) for loss in lossy] == 8 * [0.33]
     page = report_page(results)

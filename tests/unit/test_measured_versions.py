@@ -90,5 +90,5 @@ def test_both_versions_are_offered_the_shares_of_the_maximum_of_the_base(monkeyp
     made.testbed.usual = Behaviour(capacity_fps=4321.0)
     results = made.run(loads=["50% of maximum"], repetitions=2)
     assert measured_pairs(results.uuts)
-    rates = {trial.spec.uut: trial.spec.load.found_fps for trial in results.wanted_trials}
+    rates = {trial.spec.uut: trial.spec.load.as_rate.value for trial in results.wanted_trials}
     assert rates["bridge"] == rates["bridge.base"]

@@ -289,7 +289,7 @@ def test_a_mix_is_described_once_however_many_packets_it_has():
 def test_the_graph_of_rfc_2544_has_a_line_for_each_packet_of_a_uut():
     measured = [(64, "", 900.0), (64, "vlan", 700.0), (512, "", 800.0), (512, "vlan", 600.0)]
     rows = [
-        (search_result(frame_size=FrameSize.of(size, packet), lower_fps=fps), Rfc2544Tests(1e6))
+        (search_result(frame_size=FrameSize.of(size, packet), lower=fps), Rfc2544Tests(1e6))
         for size, packet, fps in measured
     ]
     chart = throughput_by_size_chart(rows, styles(["raw"], {}))

@@ -12,7 +12,7 @@ TEMPLATE = (ROOT / "tools/reference.in.md").read_text()
 
 def test_the_options_of_the_search_for_maxima_are_on_the_page():
     page = reference_text(TEMPLATE)
-    assert "Sending time of a trial that counts. Default: 1 s, or that of the profile if shorter." in page
+    assert "Duration of a trial that counts. Default: that of the profile, of frames at most 1 s." in page
     assert page == (ROOT / "docs/reference.md").read_text()
 
 

@@ -199,12 +199,12 @@ def shares(maximum, *, lower, upper, throughput=None, **search):
                 ),
                 uut="raw",
                 frame_size=64,
-                load=Load(LoadKind.OF_MAXIMUM, percent, round(fps)),
+                load=Load(LoadKind.OF_MAXIMUM, percent, Load.of_fps(round(fps))),
                 repetition=number,
             )
             for number in (1, 2, 3)
         ]
-    found = replace(SEARCH, lower_fps=lower, upper_fps=upper, for_maxima=True, **search)
+    found = replace(SEARCH, lower=lower, upper=upper, for_maxima=True, **search)
     return replace(campaign(trials), maxima_searches=(found,))
 
 

@@ -115,9 +115,9 @@ def test_all_tests_follow_the_throughput() -> None:
     found, tests, results = followed(schedule())
     assert found.state is SearchState.FOUND
     # A bucket of BUFFER frames that is full at the start is part of the throughput of a trial of 10 s.
-    assert found.lower_fps == pytest.approx(CAPACITY + BUFFER / 10, rel=0.006)
+    assert found.lower == pytest.approx(CAPACITY + BUFFER / 10, rel=0.006)
     assert tests.line_rate_fps == pytest.approx(1_488_095.2, rel=1e-6)
-    assert (tests.latency.load_fps, tests.latency.trial_s, len(tests.latency.means_ns)) == (found.lower_fps, 3.0, 4)
+    assert (tests.latency.load_fps, tests.latency.trial_s, len(tests.latency.means_ns)) == (found.lower, 3.0, 4)
     assert [round(loss.share, 3) for loss in tests.losses] == [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2]
     assert [loss.loss_ratio for loss in tests.losses[:2]] == [
         pytest.approx(1 - (CAPACITY + 100) / fps) for fps in (40_000, 36_000)
@@ -131,8 +131,8 @@ def test_all_tests_follow_the_throughput() -> None:
     assert all(0.994 * longest <= frames <= longest + 1 for frames in bursts.frames)
     assert replace(bursts, throughput_fps=CAPACITY).corrected_buffer_frames == pytest.approx(BUFFER, rel=0.006)
     assert bursts.implied_buffer_s == pytest.approx(longest / HIGHEST, rel=0.006)
-    assert tests.recovery.overload_fps == pytest.approx(1.1 * found.lower_fps)
-    assert tests.recovery.reduced_fps == pytest.approx(0.55 * found.lower_fps)
+    assert tests.recovery.overload_fps == pytest.approx(1.1 * found.lower)
+    assert tests.recovery.reduced_fps == pytest.approx(0.55 * found.lower)
     assert list(tests.recovery.seconds) == [pytest.approx(0.25, rel=0.001)] * 3
     assert list(tests.reset.seconds) == [pytest.approx(1.5, rel=0.001)] * 2
     of_search = [result for result in results.values() if not result.spec.benchmark]
@@ -236,7 +236,7 @@ def test_sources_that_hold_no_rate_are_given_up() -> None:
         return replace(measured(at(spec, 0.9 * spec.load.value), slow), spec=spec)
 
     found, _, results = followed(schedule({"highest": "max", "tests": ["back-to-back"]}), uut)
-    assert (found.lower_fps, found.upper_fps, found.tests) == (None, None, None)
+    assert (found.lower, found.upper, found.tests) == (None, None, None)
     assert found.why == "the sources sustain no rate for 0.1 s: offered-out-of-tolerance: too slow"
     assert len(results) == 4 + 2 * 8, "as fast as they can, and paced, each rate twice"
 
@@ -360,9 +360,9 @@ def test_deviations_are_those_of_the_profile() -> None:
 FOUND = search_result(
     method="rfc2544",
     goal="throughput (RFC 2544)",
-    lower_fps=15_000.0,
-    upper_fps=15_050.0,
-    throughput_fps=15_000.0,
+    lower=15_000.0,
+    upper=15_050.0,
+    throughput=15_000.0,
     tests=Rfc2544Tests(
         1_488_095.0,
         Latency(15_000.0, 120.0, (4_000.0, 6_000.0)),
@@ -409,7 +409,7 @@ def test_the_terminal_has_a_row_for_each_search_and_what_is_missing() -> None:
     assert tests is not None
     missing = replace(tests, latency=Latency(15_000.0, 120.0, (), "no common clock"), reset=Reset(15_000.0, (), 1))
     console = Console(width=80, record=True)
-    table = rfc2544_table(shown(FOUND, replace(FOUND, frame_size=FrameSize.of(1518), tests=missing)))
+    table = rfc2544_table(shown(FOUND, replace(FOUND, kind_of_traffic=FrameSize.of(1518), tests=missing)))
     assert table is not None
     console.print(table)
     printed = console.export_text()

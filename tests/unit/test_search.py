@@ -23,7 +23,8 @@ from netbench.plan.schedule_factory import make_schedule
 from netbench.plan.selection import choose
 from netbench.report.tables.searches import remark
 from netbench.results.manifest import SEARCHES
-from netbench.search.measurement import contradiction, measurement_of
+from netbench.search.contradictions import contradiction
+from netbench.search.measurement import measurement_of
 from netbench.search.methods import Bounds, Goal, Measured
 from netbench.search.search_options import SearchOptions
 from tests.unit.fake_campaign import FakeCampaign
@@ -113,11 +114,11 @@ def test_each_method_finds_the_limit(method, capacity):
     for result in found.values():
         limit = capacity / (1 - result.loss_ratio)
         assert result.state is SearchState.FOUND
-        assert result.lower_fps <= 1.0051 * limit
-        assert result.upper_fps >= 0.9949 * limit
-        assert result.upper_fps - result.lower_fps <= 1.001 * 0.005 * result.upper_fps + 1, "whole frames are offered"
+        assert result.lower <= 1.0051 * limit
+        assert result.upper >= 0.9949 * limit
+        assert result.upper - result.lower <= 1.001 * 0.005 * result.upper + 1, "whole frames are offered"
         assert (result.unstable, result.limited_by, result.why) == ("", LIMITED_BY_UUT, "")
-        assert result.throughput_fps == pytest.approx(result.lower_fps * (1 - result.loss_ratio), rel=0.006)
+        assert result.throughput == pytest.approx(result.lower * (1 - result.loss_ratio), rel=0.006)
     assert result.trials == len(results) - 4  # except the first ones, which measure what the source can do
     assert next(iter(results.values())).spec.load.kind is LoadKind.MAX
 
@@ -136,7 +137,7 @@ def test_the_frame_loss_rate_goes_down_until_two_loads_lose_nothing(capacity, lo
     found, results = followed(schedule(options), SimulatedUut(capacity, buffer_frames=0))
     (one,) = found.values()
     assert [round(result.spec.load.value / 1000) for result in results.values()] == loads
-    assert (one.lower_fps, one.upper_fps) == (lower, upper)
+    assert (one.lower, one.upper) == (lower, upper)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +153,8 @@ def test_the_maximum_of_a_sweep(options, buffer, lower, upper, trials):
     search = schedule({"method": "sweep", "highest": "100kfps", **options})
     found, results = followed(search, SimulatedUut(30_000.0, buffer_frames=buffer))
     (one,) = found.values()
-    assert (one.state, one.lower_fps, one.upper_fps, len(results)) == (SearchState.FOUND, lower, upper, trials)
-    assert one.throughput_fps == pytest.approx(30_000, rel=0.001)
+    assert (one.state, one.lower, one.upper, len(results)) == (SearchState.FOUND, lower, upper, trials)
+    assert one.throughput == pytest.approx(30_000, rel=0.001)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -175,7 +176,7 @@ def test_what_follows_depends_on_the_results_alone(method):
 def test_a_uut_that_never_loses(method):
     found, _ = followed(schedule(METHODS[method]), SimulatedUut(1e9))
     for result in found.values():
-        assert (result.state, result.upper_fps, result.lower_fps) == (SearchState.AT_LEAST, None, 980_000)
+        assert (result.state, result.upper, result.lower) == (SearchState.AT_LEAST, None, 980_000)
         assert result.limited_by == LimitCause(LimitKind.SOURCE, paced_fps=980_000)
     asked, _ = followed(schedule(METHODS[method] | {"highest": "200fps"}), SimulatedUut(1e9))
     assert {result.limited_by for result in asked.values()} == {LimitCause(LimitKind.REQUESTED_LOAD)}
@@ -185,8 +186,8 @@ def test_a_uut_that_never_loses(method):
 def test_a_uut_that_drops_everything(method):
     found, results = followed(schedule(METHODS[method]), SimulatedUut(0.0, buffer_frames=0))
     for result in found.values():
-        assert (result.state, result.lower_fps, result.throughput_fps) == (SearchState.AT_MOST, None, None)
-        assert result.upper_fps <= 1.05 * 980
+        assert (result.state, result.lower, result.throughput) == (SearchState.AT_MOST, None, None)
+        assert result.upper <= 1.05 * 980
     assert len(results) < 60
 
 
@@ -216,7 +217,7 @@ def test_a_limit_of_the_tester_is_none_of_the_uut(method, kind):
     )
     for result in found.values():
         assert (result.state, str(result.limited_by)) == (SearchState.AT_LEAST, f"{kind.value}: too fast")
-        assert 395_000 < result.lower_fps <= 400_000 < result.upper_fps < 405_000
+        assert 395_000 < result.lower <= 400_000 < result.upper < 405_000
 
 
 def test_a_uut_that_pushes_back_is_at_its_limit():
@@ -235,7 +236,7 @@ def test_a_uut_that_pushes_back_is_at_its_limit():
 
     found, _ = follow(schedule(NDR), result_of)
     # At `max` it is offered 70,000, which looks like the highest rate that the source can be paced at.
-    assert {(result.state, result.lower_fps) for result in found.values()} == {(SearchState.AT_LEAST, 68_600)}
+    assert {(result.state, result.lower) for result in found.values()} == {(SearchState.AT_LEAST, 68_600)}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -262,8 +263,8 @@ def test_a_link_that_pushes_back_until_all_is_sent_is_no_success(method, marked)
     for result in search.searches:
         limit = 70_000 / (1 - (result.loss_ratio or 0.0))
         assert result.state is SearchState.FOUND
-        assert 0.99 * 70_000 <= result.lower_fps <= 70_001, "no more is offered"
-        assert result.lower_fps < result.upper_fps <= 1.01 * limit
+        assert 0.99 * 70_000 <= result.lower <= 70_001, "no more is offered"
+        assert result.lower < result.upper <= 1.01 * limit
     assert all(at.load_fps == pytest.approx(63_000, rel=0.01) for at in search.searches[0].delays)
 
 
@@ -280,7 +281,7 @@ def test_a_uut_that_ends_above_some_load_was_above_its_limit(method):
     _, results = follow(search, result_of)
     assert {searched.state for searched in search.searches} == {SearchState.FOUND}
     for searched in search.searches:
-        assert 99_000 < searched.lower_fps <= 100_000
+        assert 99_000 < searched.lower <= 100_000
         assert searched.why == "at the upper bound: uut-failed: the process is gone"
     ends = [result.spec.load.value > 100_000 for result in results.values()]
     boots = [result.boot for result in results.values()]
@@ -333,8 +334,8 @@ def test_a_guest_that_forwards_less_than_a_thousandth_of_what_the_source_can_is_
     for searched in found.values():
         limit = 700.0 / (1 - searched.loss_ratio)
         assert searched.state is SearchState.FOUND
-        assert searched.lower_fps <= 1.006 * limit
-        assert searched.upper_fps >= 0.994 * limit
+        assert searched.lower <= 1.006 * limit
+        assert searched.upper >= 0.994 * limit
     _, results = followed(schedule(METHODS[method], duration="4s"), SimulatedUut(1.0, buffer_frames=0))
     tried = [result.spec.load.value for result in results.values() if result.spec.load.kind is not LoadKind.MAX]
     assert min(tried) == pytest.approx(1 / (0.005 * 4)), "its width is one frame"
@@ -363,8 +364,8 @@ def test_every_uut_scenario_and_size_is_searched_and_all_streams_count():
     assert [(result.uut, result.streams, result.frame_size.only_size) for result in search.searches] == [
         (uut, streams, size) for uut in ("bridge", "route") for streams in (("s1",), ("s1", "s2")) for size in (64, 512)
     ]
-    assert {(result.state, result.unstable, result.lower_fps) for result in search.searches} == {
-        (SearchState.FOUND, "", search.searches[0].lower_fps)
+    assert {(result.state, result.unstable, result.lower) for result in search.searches} == {
+        (SearchState.FOUND, "", search.searches[0].lower)
     }
 
 
@@ -387,7 +388,7 @@ def test_of_several_streams_each_is_reported_at_the_limit_of_all():
     assert (back.stream, back.reverse_of) == ("s2", "s1")
     assert back.loss_ratio == pytest.approx(0.02, abs=0.006)
     assert back.forwarded_fps == pytest.approx(50_000, rel=1e-4)
-    assert forth.forwarded_fps == pytest.approx(found.lower_fps, rel=1e-3)
+    assert forth.forwarded_fps == pytest.approx(found.lower, rel=1e-3)
     assert SEARCHES.of(SEARCHES.put({}, (found,))) == (found,)
     text = page_of(replace(campaign([trial(stream_counts(), uut="bridge")]), searches=(found,))).text
     assert "s2, reverse of s1 51." in " ".join(text.split("Each stream at its highest load")[1].split())
@@ -401,7 +402,7 @@ def test_delays_are_measured_at_parts_of_what_was_found():
     found, results = followed(schedule(NDR | {"delay_at": ["10%", "50%"]}), SimulatedUut(50_000.0))
     ndr, pdr = found.values()
     assert [(at.share, at.load_fps) for at in ndr.delays] == [
-        (share, pytest.approx(share * ndr.lower_fps, rel=1e-3)) for share in (0.1, 0.5)
+        (share, pytest.approx(share * ndr.lower, rel=1e-3)) for share in (0.1, 0.5)
     ]
     assert (pdr.delays, len(results), ndr.trials) == ((), len(few) + 2, plain["NDR"].trials)
 
@@ -470,9 +471,9 @@ def test_a_campaign_that_searches(monkeypatch, tmp_path):
     results = campaign.resume()
     (found,) = results.searches
     assert (found.goal, found.state) == ("throughput (RFC 2544)", SearchState.FOUND)
-    assert found.lower_fps is not None
-    assert found.upper_fps is not None
-    assert found.upper_fps - found.lower_fps <= 0.1 * found.upper_fps
+    assert found.lower is not None
+    assert found.upper is not None
+    assert found.upper - found.lower <= 0.1 * found.upper
     assert found.trials == len(results.trials)
     assert SEARCHES.of(results.manifest) == results.searches
 
@@ -508,8 +509,8 @@ def test_trials_that_the_tester_disturbed_set_no_bound(method, reason):
 
     found, results = disturbed(schedule(options), SimulatedUut(100_000.0), spoilt)
     plain, few = followed(schedule(options), SimulatedUut(100_000.0))
-    assert {goal: (limit.state, limit.lower_fps, limit.upper_fps, limit.unstable) for goal, limit in found.items()} == {
-        goal: (limit.state, limit.lower_fps, limit.upper_fps, limit.unstable) for goal, limit in plain.items()
+    assert {goal: (limit.state, limit.lower, limit.upper, limit.unstable) for goal, limit in found.items()} == {
+        goal: (limit.state, limit.lower, limit.upper, limit.unstable) for goal, limit in plain.items()
     }
     assert len(results) > len(few)
 
@@ -539,7 +540,7 @@ def test_a_tester_that_is_disturbed_all_the_time_limits_the_search(method, chang
     found, results = disturbed(schedule(options), SimulatedUut(1e9), spoilt)
     for searched in found.values():
         assert (searched.state, searched.unstable) == (SearchState.AT_LEAST, "")
-        assert 49_500 < searched.lower_fps <= 50_000
+        assert 49_500 < searched.lower <= 50_000
         assert str(searched.limited_by).startswith(cause)
     loads = [(result.spec.load.value, result.spec.duration_s) for result in results.values()]
     assert {loads.count(load) % 3 for load in loads if load[0] > 50_000} == {0}
@@ -556,7 +557,7 @@ def test_a_disturbance_that_is_over_at_the_end_costs_no_more_than_a_second_searc
     found, results = disturbed(schedule(options), SimulatedUut(100_000.0, buffer_frames=0), spoilt)
     plain, few = followed(schedule(options), SimulatedUut(100_000.0, buffer_frames=0))
     (one,), (other,) = found.values(), plain.values()
-    assert (one.state, one.lower_fps, one.upper_fps) == (SearchState.FOUND, other.lower_fps, other.upper_fps)
+    assert (one.state, one.lower, one.upper) == (SearchState.FOUND, other.lower, other.upper)
     assert len(few) < len(results) < 3 * len(few)
 
 
@@ -574,8 +575,8 @@ def test_a_tester_that_is_disturbed_at_the_limit_alone_keeps_the_bounds_apart(me
     options = METHODS[method] | {"highest": "210kfps", "lowest": "1kfps", "loss": "0%"}
     found, _ = disturbed(schedule(options), SimulatedUut(100_000.0, buffer_frames=0), spoilt)
     (one,) = found.values()
-    assert 97_000 < one.lower_fps <= 98_000
-    assert (one.state, one.upper_fps, one.limited_by, one.is_regular) == (
+    assert 97_000 < one.lower <= 98_000
+    assert (one.state, one.upper, one.limited_by, one.is_regular) == (
         SearchState.FOUND,
         upper,
         LIMITED_BY_UUT,
@@ -651,10 +652,10 @@ def test_an_upper_bound_that_other_loads_contradict_is_measured_again(lossy_tria
     search = schedule(options, duration="500ms")
     found, _ = disturbed(search, SimulatedUut(399_000.0, buffer_frames=0), spoilt)
     (one,) = found.values()
-    if one.upper_fps < 306_000:
+    if one.upper < 306_000:
         assert "met the goal, though the upper bound is " in one.unstable
     else:
-        assert 390_000 < one.lower_fps <= 399_000
+        assert 390_000 < one.lower <= 399_000
         assert one.unstable == ""
 
 
@@ -700,7 +701,7 @@ def test_a_search_that_the_sources_cannot_follow_begins_again_below_what_they_of
     found, results = disturbed(search, SimulatedUut(1e9), spoilt)
     (one,) = found.values()
     assert next(iter(results.values())).spec.load.value == 882_000
-    assert (one.state, one.lower_fps) == (SearchState.AT_LEAST, 588_000)
+    assert (one.state, one.lower) == (SearchState.AT_LEAST, 588_000)
     assert str(one.limited_by) == (
         "the source, which can be paced at 588,000 frames/s (not reliable: without a rate to keep it offers 900,000 "
         "frames/s)"
@@ -711,9 +712,9 @@ def test_a_regular_result_has_both_bounds_within_the_width():
     found, _ = followed(schedule(NDR), SimulatedUut(50_000.0))
     one = found["NDR"]
     assert one.is_regular
-    for changes in ({"upper_fps": 1.02 * one.upper_fps}, {"upper_fps": None}, {"state": SearchState.AT_LEAST}):
+    for changes in ({"upper": 1.02 * one.upper}, {"upper": None}, {"state": SearchState.AT_LEAST}):
         assert not replace(one, **changes).is_regular
-    assert remark(replace(one, upper_fps=1.02 * one.upper_fps)).startswith("bounds further apart than 0.5")
+    assert remark(replace(one, upper=1.02 * one.upper)).startswith("bounds further apart than 0.5")
 
 
 def test_finished_searches_show_how_long_the_others_take():
@@ -739,7 +740,7 @@ def test_one_short_trial_that_forwards_more_than_a_long_one_could_is_enough_to_d
             return (stopped if duration_s >= 1 else spared).measure(duration_s, load_fps)
 
     found, _ = followed(schedule(NDR), InSeconds(300_000.0))
-    assert found["NDR"].upper_fps < 51_000, "250 frames within 5 ms are the limit of long trials"
+    assert found["NDR"].upper < 51_000, "250 frames within 5 ms are the limit of long trials"
     assert " frames/s met the goal, though the upper bound is 50," in found["NDR"].unstable
     held_back = SimulatedUut(300_000.0, buffer_frames=20_000)
     found, _ = followed(schedule(NDR | {"width": "20%"}), held_back)

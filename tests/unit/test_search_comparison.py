@@ -19,7 +19,7 @@ from tests.unit.results_factory import MANIFEST, campaign, guests, search_result
 
 
 def found(lower=99_600.0, upper=100_000.0, **more):
-    return search_result(lower_fps=lower, upper_fps=upper, **more)
+    return search_result(lower=lower, upper=upper, **more)
 
 
 def compared(base, new):
@@ -76,7 +76,7 @@ def test_the_change_of_three_searches_is_known_and_that_of_single_ones_is_not(nu
 
 
 def test_a_search_that_is_missing_in_an_unfinished_campaign_decides_nothing():
-    both, one = [*three(), *all_with(three(), frame_size=FrameSize.of(512))], three()
+    both, one = [*three(), *all_with(three(), kind_of_traffic=FrameSize.of(512))], three()
     results = campaign([trial(stream_counts())])
     for finished, expected in ((MANIFEST["finished"], GateResult.PASSED), (None, GateResult.INCONCLUSIVE)):
         lacking = replace(results, searches=tuple(one), manifest={**MANIFEST, "finished": finished})

@@ -17,26 +17,26 @@ from netbench.report.findings import findings
 from tests.unit.report_page import names_as_files_and_on_page, page_of
 from tests.unit.results_factory import campaign, search_result, stream_counts, trial
 
-FOUND = search_result(streams=("s1", "s2"), throughput_fps=99_600.0, trials=21, seconds=14.2)
+FOUND = search_result(streams=("s1", "s2"), throughput=99_600.0, trials=21, seconds=14.2)
 PDR = replace(
     FOUND,
     goal="PDR 0.5 %",
     state=SearchState.AT_LEAST,
-    lower_fps=200_000.0,
-    upper_fps=None,
+    lower=200_000.0,
+    upper=None,
     limited_by=LimitCause(LimitKind.SOURCE, paced_fps=200_000),
 )
 FAILED = replace(
     FOUND,
     uut="vm",
     state=SearchState.FAILED,
-    lower_fps=None,
-    upper_fps=None,
-    throughput_fps=None,
+    lower=None,
+    upper=None,
+    throughput=None,
     why="uut-failed: dead",
 )
 LARGE = FrameSize.of(512)
-NONE = replace(FOUND, frame_size=LARGE, state=SearchState.AT_MOST, lower_fps=None, upper_fps=12.5, throughput_fps=None)
+NONE = replace(FOUND, kind_of_traffic=LARGE, state=SearchState.AT_MOST, lower=None, upper=12.5, throughput=None)
 DELAY = LoadedDelay(0.5, 49_800.0, Spread(900, 2100.0, 2000, 3000, 5000, 9000, 70_000))
 
 
@@ -74,8 +74,8 @@ def test_lines_tell_how_bounds_narrow() -> None:
     progress = ConsoleProgress(console)
     with console.capture() as capture:
         progress.on(CampaignStarted("lab", "ndr", None, 0, None))
-        progress.on(BoundsNarrowed(replace(FOUND, state=SearchState.SEARCHING, upper_fps=None)))
-        progress.on(BoundsNarrowed(replace(FOUND, state=SearchState.SEARCHING, lower_fps=None)))
+        progress.on(BoundsNarrowed(replace(FOUND, state=SearchState.SEARCHING, upper=None)))
+        progress.on(BoundsNarrowed(replace(FOUND, state=SearchState.SEARCHING, lower=None)))
         progress.on(BoundsNarrowed(replace(FOUND, unstable="3 searches ended far apart")))
     assert capture.get().splitlines()[1:] == [
         "  NDR: 99.6 … ? kfps",
@@ -109,15 +109,15 @@ def test_pale_bars_of_highest_loads_are_the_bounds_of_the_search() -> None:
 
 
 def test_findings_of_a_search_are_its_bounds_and_what_they_leave_of_a_ratio():
-    other = replace(FOUND, uut="vm", lower_fps=49_500.0, upper_fps=50_000.0)
+    other = replace(FOUND, uut="vm", lower=49_500.0, upper=50_000.0)
     results = replace(campaign(uuts=("raw", "vm")), searches=(FOUND, PDR, other))
     (found,) = [finding for finding in findings(results) if finding.chart == "searches"]
     assert found.text == (
         "Highest load that meets NDR: raw 99.6 … 100.0 kfps. vm 49.5 … 50.0 kfps, 0.50 × raw (0.49 … 0.50). "
         "Conditions: 64-byte frames in dedicated, each stream."
     )
-    again = replace(FOUND, repetition=2, lower_fps=98_000.0, upper_fps=98_500.0)
-    elsewhere = replace(FOUND, scenario="shared-idle", streams=("s1",), frame_size=LARGE)
+    again = replace(FOUND, repetition=2, lower=98_000.0, upper=98_500.0)
+    elsewhere = replace(FOUND, scenario="shared-idle", streams=("s1",), kind_of_traffic=LARGE)
     (found,) = [
         finding
         for finding in findings(replace(results, searches=(FOUND, again, elsewhere)))

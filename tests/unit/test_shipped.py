@@ -28,7 +28,8 @@ SHIPPED_TOPOLOGIES, SHIPPED_PROFILES, KINDS_OF_UUTS = map(
         """
         bandwidth che2010-network demo encapsulations fisher2012-network flows interference ndr padala2007 quick
         response-time rfc2544 rfc2544-short sampath2013-network schlosser2011 schlosser2011-dedicated
-        schlosser2011-delay-frame-size schlosser2011-delay-pktgen-size schlosser2011-short schlosser2011-streams tst009
+        schlosser2011-delay-frame-size schlosser2011-delay-pktgen-size schlosser2011-short schlosser2011-streams
+        slo tst009
         """,
         "container esxi external forwarder libvirt openvz ovs qemu raw reference virtualbox xen",
     ),

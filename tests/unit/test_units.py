@@ -46,7 +46,7 @@ def test_what_is_no_load_is_refused(text):
 def test_a_calibrated_rate_is_stored_beside_its_share(stored):
     adapter = TypeAdapter(LoadField)
     load = adapter.validate_python(stored)
-    assert load == Load(LoadKind.OF_MAXIMUM, 50.0, 1234.5)
+    assert load == Load(LoadKind.OF_MAXIMUM, 50.0, Load.of_fps(1234.5))
     assert str(load) == "50% of maximum"
     assert adapter.validate_json(adapter.dump_json(load)) == load
 

@@ -62,6 +62,12 @@ CASES = {
     "a useless tap": (UPLOAD, (tap(CLIENT), WireFigures(GUEST, error="broken")), TCP, ()),
     "datagrams lost on the link, as the tool reports": (DATAGRAMS, LOST_ON_LINK, UDP, ()),
     "datagrams lost behind the link": (DATAGRAMS, (tap(CLIENT), tap(GUEST)), UDP, ("behind the guest's link",)),
+    "datagrams lost at a full socket": (
+        replace(DATAGRAMS, socket_drops=90),
+        (tap(CLIENT), tap(GUEST)),
+        UDP,
+        ("90 of the others were dropped at the full socket of the tool's server, by its kernel's counter, and 10 ",),
+    ),
     "bytes that differ at the host": (
         UPLOAD,
         (tap(CLIENT), tap(HOST, to_server_bytes=9_980_000)),

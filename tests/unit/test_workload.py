@@ -88,7 +88,6 @@ def test_what_is_no_tool_is_refused(value, words):
         ({"stop_when_saturated": 1}, "is for frames"),
         ({"warm_up_trials": 2}, "is for frames"),
         ({"packet": "vlan"}, "is for frames"),
-        ({"schedule": {"kind": "search"}}, "is for frames"),
         ({"maxima": {"kind": "loads"}}, "no maximum of frames"),
     ],
 )

@@ -135,7 +135,9 @@ def selected(model: ReportModel, uuts: Collection[str], sizes: Collection[str]) 
 
 
 def _traffic_of(item: _Item) -> FrameSize | Workload:
-    return item.workload if isinstance(item, WorkloadGroup) else item.frame_size
+    if isinstance(item, WorkloadGroup):
+        return item.workload
+    return item.kind_of_traffic if isinstance(item, SearchResult) else item.frame_size
 
 
 def picture(chart: Chart, form: FigureFormat, options: FileOptions = FileOptions()) -> bytes:

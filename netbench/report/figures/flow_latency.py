@@ -76,7 +76,12 @@ def _place(percentile: float) -> float:
 
 
 def _percentile_charts(model: ReportModel) -> Iterator[NamedChart]:
+    """The charts of all loads; of searches only those of their bounds."""
     timed = [group for group in model.workload_groups if group.kind_of_times]
+    if searches := model.results.searches:
+        bounds = {(found.uut, found.scenario, found.kind_of_traffic, found.lower) for found in searches}
+        bounds |= {(found.uut, found.scenario, found.kind_of_traffic, found.upper) for found in searches}
+        timed = [group for group in timed if (group.uut, group.scenario, group.workload, group.load.value) in bounds]
     parts = grouped(timed, _part)
     yield from by_part(parts, lambda group: group.uut, model.styles, percentile_chart, "percentiles")
 

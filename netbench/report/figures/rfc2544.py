@@ -32,11 +32,11 @@ def throughput_by_size_chart(rows: Sequence[TestRow], styles: Mapping[str, Style
     dashes = panels.dashes(list(dict.fromkeys(_packet(search) for search, _ in by_size)))
     for key, uut, of_uut in panels.cells:
         for packet, same in grouped(of_uut, lambda row: _packet(row[0])).items():
-            marks = [_mark(search) for search, _ in same if search.lower_fps is not None]
+            marks = [_mark(search) for search, _ in same if search.lower is not None]
             name = f"{styles[uut].label}, {packet}" if len(dashes) > 1 else ""
             panels.line(key, uut, marks, dash=dashes[packet], name=name)
     panels.guide("", Guide(tuple(line_rates.items()), "theoretical rate of the link"))
-    throughputs = [(search.lower_fps or 0.0) / 1000 for search, _ in rows]
+    throughputs = [(search.lower or 0.0) / 1000 for search, _ in rows]
     most = max(tests.line_rate_fps for _, tests in rows) / 1000
     far_apart = 0 < max(throughputs) < most / _FAR_APART
     least = min(value for value in (*line_rates.values(), *throughputs) if value)
@@ -52,7 +52,7 @@ def _packet(search: SearchResult) -> str:
 
 
 def _mark(search: SearchResult) -> Mark:
-    fps = search.lower_fps or 0.0
+    fps = search.lower or 0.0
     bound = "≥ " if search.state is SearchState.AT_LEAST else ""
     hover = f"{bound}{kfps(fps)} kfps at {search.frame_size.text(' bytes')}"
     numbers: Numbers = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from netbench.model.workload import Workload
 from netbench.report.blocks import Column, Kind, Table, table
 from netbench.report.comparison import (
     ComparedRow,
@@ -10,6 +11,7 @@ from netbench.report.comparison import (
     percent_or_nothing,
     search_row,
     throughput_row,
+    unit_of_searches,
 )
 from netbench.report.styles import Style
 from netbench.report.tables.registry import largest_first, number, place_columns
@@ -47,21 +49,29 @@ def _by_load(rows: Iterable[ComparedRow], styles: Mapping[str, Style], unit: str
 
 def searches_table(differences: Sequence[SearchDifference], styles: Mapping[str, Style]) -> Table:
     """The limits of both sides and their differences."""
+    unit = unit_of_searches(differences)
     columns: tuple[Column[ComparedRow], ...] = (
         Column("Goal", lambda row: row.load),
-        number("Base, kfps each", lambda row: row.base),
-        number("New, kfps each", lambda row: row.new),
+        number(f"Base, {unit} each", lambda row: row.base),
+        number(f"New, {unit} each", lambda row: row.new),
         number("Difference", lambda row: row.difference),
         Column("Notes", lambda row: row.note),
     )
-    return _compared(styles, columns, map(search_row, differences), by_size=False)
+    of_flows = any(isinstance(difference.place.traffic, Workload) for difference in differences)
+    title = "Workload" if of_flows else "Frame size"
+    return _compared(styles, columns, map(search_row, differences), by_size=False, traffic_title=title)
 
 
 def _compared(
-    styles: Mapping[str, Style], columns: Sequence[Column[ComparedRow]], rows: Iterable[ComparedRow], *, by_size: bool
+    styles: Mapping[str, Style],
+    columns: Sequence[Column[ComparedRow]],
+    rows: Iterable[ComparedRow],
+    *,
+    by_size: bool,
+    traffic_title: str = "Frame size",
 ) -> Table:
-    """A table with a block per frame size, or with a column of it."""
-    *place, size = place_columns(styles, lambda row: row.place)
+    """A table with a block per frame size, or with a column of it, or of the workload."""
+    *place, size = place_columns(styles, lambda row: row.place, traffic_title)
     return table(
         rows,
         *(place if by_size else (*place, size)),

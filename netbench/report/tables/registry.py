@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from netbench.model.frame_size import FrameSize
+from netbench.model.workload import Workload, traffic_text
 from netbench.report.blocks import Cell, Column, Kind, Table, table
 from netbench.report.formats import mbps, mean
 from netbench.report.model import ReportModel, uut_cell
@@ -72,14 +73,21 @@ def size_column(size_of: Callable[[Item], FrameSize]) -> Column[Item]:
 
 
 def place_columns(
-    styles: Mapping[str, Style], place_of: Callable[[Any], Group | ComparedCell | Searched] = lambda item: item
+    styles: Mapping[str, Style],
+    place_of: Callable[[Any], Group | ComparedCell | Searched] = lambda item: item,
+    traffic_title: str = "Frame size",
 ) -> tuple[Column[Any], ...]:
-    """UUT, scenario, sources and frame size of a measurement, by default the item itself."""
+    """UUT, scenario, sources, and frame size or workload of a measurement, by default the item itself."""
+
+    def traffic_of(item: Any) -> FrameSize | Workload:  # noqa: ANN401 - any item that `place_of` accepts
+        place = place_of(item)
+        return place.frame_size if isinstance(place, Group) else place.traffic
+
     return (
         uut_column(styles, lambda item: place_of(item).uut),
         Column("Scenario", lambda item: place_of(item).scenario),
         number("Sources", lambda item: str(place_of(item).sources)),
-        size_column(lambda item: place_of(item).frame_size),
+        number(traffic_title, lambda item: traffic_text(traffic_of(item), " B")),
     )
 
 

@@ -154,7 +154,10 @@ def _median_ns(direction: Direction) -> float | None:
 @report_table("mixes")
 def mixes(model: ReportModel) -> Iterator[Table]:
     """The composition of each mix."""
-    sizes = (*(group.frame_size for group in model.groups), *(search.frame_size for search in model.results.searches))
+    sizes = (
+        *(group.frame_size for group in model.groups),
+        *(search.frame_size for search in model.results.searches if not search.of_flows),
+    )
     if mixes := list(dict.fromkeys(size.without_packet for size in sizes if size.is_mix)):
         yield table(
             mixes,

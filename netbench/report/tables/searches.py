@@ -7,8 +7,20 @@ from typing import Any, TypeVar
 from netbench.model.counts import l1_mbps
 from netbench.model.distributions import Spread
 from netbench.model.search import LoadedDelay, Rfc2544Tests, SearchResult, SearchState
+from netbench.model.workload import traffic_text
 from netbench.report.blocks import Column, Kind, Table, table
-from netbench.report.formats import UNKNOWN, count, frames, kfps, mbps, microseconds, percent, sentence
+from netbench.report.formats import (
+    SHOWN_UNITS,
+    UNKNOWN,
+    count,
+    frames,
+    kfps,
+    mbps,
+    microseconds,
+    percent,
+    rate_number,
+    sentence,
+)
 from netbench.report.model import ReportModel
 from netbench.report.tables.registry import report_table, stream_label, uut_column, words
 from netbench.statistics.groups import grouped
@@ -24,23 +36,25 @@ _METHODS = {
     "rfc2544": "RFC 2544, section 26.1",
     "tst009": "ETSI GS NFV-TST 009, section 12.3.3",
     "loss-rate": "frame loss rate (RFC 2544, section 26.3)",
+    "slo": "binary search for the highest rate that meets a service level objective (SLO)",
     "sweep": "highest throughput at any load (Schlosser et al. 2011)",
 }
 
 
 def bounds_text(search: SearchResult) -> str:
-    """The bounds of a limit so far, in thousands of frames/s of each stream."""
-    lower, upper = search.lower_fps, search.upper_fps
+    """The bounds of a limit so far, of each stream: in thousands of frames/s, operations/s or Mbit/s."""
+    unit, lower, upper = SHOWN_UNITS[search.unit], search.lower, search.upper
+    low, high = rate_number(lower, search.unit), "?" if upper is None else rate_number(upper, search.unit)
     if search.state is SearchState.AT_LEAST and lower is not None:
-        return f"≥ {kfps(lower)} kfps"
+        return f"≥ {low}{unit}"
     if lower is None:
-        return UNKNOWN if upper is None or search.state is SearchState.FAILED else f"< {kfps(upper)} kfps"
-    return f"{kfps(lower)} … {'?' if upper is None else kfps(upper)} kfps"
+        return UNKNOWN if upper is None or search.state is SearchState.FAILED else f"< {high}{unit}"
+    return f"{low} … {high}{unit}"
 
 
 def remark(search: SearchResult) -> str:
     """The caveats of a result; empty where there are none."""
-    given_up = "nothing measured" if search.lower_fps is None else "search aborted"
+    given_up = "nothing measured" if search.lower is None else "search aborted"
     far_apart = "" if search.is_regular else f"bounds further apart than {percent(search.width)}"
     texts = {
         SearchState.SEARCHING: "not finished",
@@ -56,14 +70,21 @@ def remark(search: SearchResult) -> str:
 def methods_text(searches: Sequence[SearchResult]) -> str:
     """The methods of searches, and the meaning of their numbers."""
     methods = dict.fromkeys(_METHODS.get(search.method, search.method) for search in searches)
-    return sentence("searches.methods", methods=", ".join(methods))
+    key = "searches.methods_of_flows" if all(search.of_flows for search in searches) else "searches.methods"
+    return sentence(key, methods=", ".join(methods))
 
 
-def throughput_mbps(search: SearchResult) -> float | None:
-    """The throughput of all streams at the lower bound, on the wire (L1), in Mbit/s."""
-    if search.throughput_fps is None or search.state is SearchState.FAILED:
-        return None
-    return l1_mbps(search.throughput_fps * len(search.streams), search.frame_size.mean_bytes)
+def throughput_text(search: SearchResult) -> str:
+    """The throughput of all streams at the lower bound: of frames on the wire (L1) in Mbit/s, else in its unit."""
+    rate = None if search.throughput is None or search.is_failed else search.throughput * len(search.streams)
+    if search.of_flows:
+        return rate_number(rate, search.unit)
+    return mbps(None if rate is None else l1_mbps(rate, search.frame_size.mean_bytes))
+
+
+def throughput_unit(search: SearchResult) -> str:
+    """The unit of that throughput."""
+    return SHOWN_UNITS[search.unit] if search.of_flows else " Mbit/s"
 
 
 def _searches(model: ReportModel) -> tuple[SearchResult, ...]:
@@ -73,15 +94,20 @@ def _searches(model: ReportModel) -> tuple[SearchResult, ...]:
 @report_table("searches")
 def searches(model: ReportModel) -> Iterator[Table]:
     """A row per search and goal, by scenario."""
+    kinds = {search.of_flows for search in _searches(model)}
+    of_flows, is_mixed = True in kinds, len(kinds) > 1
     columns: tuple[Column[SearchResult], ...] = (
         uut_column(model.styles, lambda search: search.uut),
         Column("Sources", lambda search: str(len(search.streams))),
-        Column("Frame size", lambda search: f"{search.frame_size:,}"),
+        Column(
+            "Traffic" if is_mixed else "Workload" if of_flows else "Frame size",
+            lambda s: traffic_text(s.kind_of_traffic),
+        ),
         Column("Search", lambda search: str(search.repetition)),
         words("Goal", lambda search: search.goal),
         Column("Highest load of each stream", bounds_text),
         Column("Width", _width),
-        Column("Conditional throughput, all streams", lambda search: f"{mbps(throughput_mbps(search))} Mbit/s"),
+        Column("Conditional throughput, all streams", lambda s: f"{throughput_text(s)}{throughput_unit(s)}"),
         Column("Trials", lambda search: f"{search.trials:,}"),
         Column("Traffic", lambda search: f"{search.seconds:,.1f} s"),
         words(_NOTES, remark),
@@ -93,9 +119,9 @@ def searches(model: ReportModel) -> Iterator[Table]:
 
 def _width(search: SearchResult) -> str:
     """The distance of the bounds, relative to the upper one."""
-    if search.lower_fps is None or not search.upper_fps:
+    if search.lower is None or not search.upper:
         return UNKNOWN
-    return percent((search.upper_fps - search.lower_fps) / search.upper_fps)
+    return percent((search.upper - search.lower) / search.upper)
 
 
 def _of_searches(
@@ -113,7 +139,7 @@ def _of_searches(
     first: tuple[Column[tuple[SearchResult, Entry]], ...] = (
         uut_column(model.styles, lambda row: row[0].uut),
         *(() if of_one_scenario else by_scenario),
-        Column("Frame size", lambda row: f"{row[0].frame_size:,}"),
+        Column("Frame size", lambda row: traffic_text(row[0].kind_of_traffic)),
         *((Column("Search", lambda row: str(row[0].repetition)),) if repeated else ()),
     )
     if rows:
@@ -166,8 +192,8 @@ def by_streams(rows: Iterable[TestRow]) -> dict[str, list[TestRow]]:
 
 
 def sources_text(search: SearchResult) -> str:
-    """The scenario and the number of sources of a search."""
-    return f"{search.scenario}, {count(len(search.streams), 'source')}"
+    """The scenario and the number of sources, or of clients, of a search."""
+    return f"{search.scenario}, {count(len(search.streams), 'client' if search.of_flows else 'source')}"
 
 
 def latency_text(tests: Rfc2544Tests) -> str:
@@ -288,7 +314,7 @@ _TESTS: Mapping[str, TestCells] = {
         _NOTES: lambda _, bursts: bursts.refused,
     },
     "recovery": {
-        "Throughput, kfps": lambda search, _: kfps(search.lower_fps),
+        "Throughput, kfps": lambda search, _: kfps(search.lower),
         "Overload, kfps": lambda _, recovery: kfps(recovery.overload_fps or None),
         "Reduced load, kfps": lambda _, recovery: kfps(recovery.reduced_fps or None),
         "Recovery": _of_tests(recovery_text),
