@@ -16,7 +16,6 @@ from netbench.cli.hosts import hosts_app
 from netbench.cli.image import image_app
 from netbench.cli.output import LastingOutput, complain, say, width_of
 from netbench.errors import ExitCode, UsageError
-from netbench.testbed.needs import needs_of
 
 app = typer.Typer(
     name="netbench",
@@ -224,6 +223,7 @@ def doctor(
         from netbench.config.plugins import UUTS, option_models
         from netbench.config.shipped import TOPOLOGIES, find
         from netbench.testbed.doctor.ssh_checks import check_hosts
+        from netbench.testbed.needs import needs_of
 
         testbed = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
         needs, addresses = needs_of(testbed), {port.nic: port.addresses for port in testbed.ports()}

@@ -49,6 +49,14 @@ from netbench.vmm.base import guest_directory
 _NO_MAC = "00:00:00:00:00:00"  # of a port, whose address is read once the testbed is up
 
 
+class _OtherMachine(LocalHost):
+    """Stands for the host of a client or server that is no host of this machine: netbench's files are not there."""
+
+    @property
+    def shares_files(self) -> bool:
+        return False
+
+
 def describe(request: CampaignRequest) -> Iterator[str]:
     """Yield the lines of `--dry-run`."""
     topology, profile, planned = request.topology, request.profile, len(request.schedule.planned)
@@ -235,7 +243,7 @@ def _flows(request: CampaignRequest) -> Iterator[str]:
     resolved, profile = request.resolved, request.profile
     own = {stream.name for stream in request.topology.own_streams}
     beside = {neighbour.name: set(neighbour.streams) for neighbour in request.topology.neighbours}
-    host = LocalHost("local", "RUN")
+    here, elsewhere = LocalHost("local", "RUN"), _OtherMachine("local", "RUN")
     for where, guest, serve in workloads_in(profile, resolved.activities):
         tool, is_victim = make_tool(serve.workload), guest == VICTIM
         times = (profile.duration, profile.warm_up_s) if is_victim else (profile.neighbours_duration, profile.warm_up_s)
@@ -248,15 +256,18 @@ def _flows(request: CampaignRequest) -> Iterator[str]:
         for path in (path for path in resolved.in_use if path.name in (own if is_victim else beside[guest])):
             lines: dict[str, None] = {}  # each once
             for beside_uut in resolved.guests.values():
-                planned = _planned_ends(path, beside_uut[guest].plan, second, second_path, serve.workload.path)
+                plan, flow_path = beside_uut[guest].plan, serve.workload.path
+                planned = _planned_ends(path, plan, second, second_path, flow_path)
+                host = here if path.source.machine is None else elsewhere
+                inside = elsewhere if plan.own_kernel else host
+                client = inside if flow_path in (FlowPath.LOOPBACK, FlowPath.BETWEEN_GUESTS) else host
+                server = host if flow_path is FlowPath.THROUGH else inside
                 tier = SecondTier(host, second_path.ingress_ip) if tool.needs_second_tier and second_path else None
-                ends = FlowEnds(path.name, path.number, host, host, planned.address, "DIRECTORY")
+                ends = FlowEnds(path.name, path.number, client, server, planned.address, "DIRECTORY")
                 ends = replace(ends, listen=planned.listen, second_tier=tier)
                 if tier:
-                    behind = tool.second_tier_command(second_ends(ends))
-                    words = ["SOURCE" if "\n" in word else word for word in behind]
-                    lines[f"  guest {second}: {shlex.join(words)}"] = None
-                lines[f"  {planned.server}{shlex.join(tool.server_command(ends))}"] = None
+                    lines[f"  guest {second}: {_shown(tool.second_tier_command(second_ends(ends)))}"] = None
+                lines[f"  {planned.server}{_shown(tool.server_command(ends))}"] = None
                 if not planned.taps:
                     lines["  # no link carries these flows, so no tap captures them"] = None
                 for prefix, point in planned.taps if is_victim else ():
@@ -264,8 +275,13 @@ def _flows(request: CampaignRequest) -> Iterator[str]:
                     addresses = FlowAddresses(planned.client_address, point.server_address)
                     tap = WireTap("", host, point.interface, addresses, ends, target)
                     lines[f"  {prefix}{shlex.join(tap.command())}"] = None
-                lines[f"  {planned.client}{shlex.join(tool.client_command(ends, demand))}"] = None
+                lines[f"  {planned.client}{_shown(tool.client_command(ends, demand))}"] = None
             yield from lines
+
+
+def _shown(command: Sequence[str]) -> str:
+    """Return a command, with SOURCE for the source of a program."""
+    return shlex.join("SOURCE" if "\n" in word else word for word in command)
 
 
 class _PlannedEnds(NamedTuple):

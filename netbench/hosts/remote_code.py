@@ -15,10 +15,11 @@ from types import ModuleType
 from typing import Protocol, runtime_checkable
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.base import Host, exists, run_checked
+from netbench.hosts.base import Host, exists
 from netbench.hosts.host_wrappers import HostWrapper, NamedHost
 from netbench.hosts.local import LocalHost
-from netbench.hosts.trusted_code import FIRST, module_command, source_command
+from netbench.hosts.module_bundle import bundle
+from netbench.hosts.trusted_code import FIRST, module_command
 
 PYTHON = (3, 11)
 SCRATCH = "/var/tmp/netbench-"  # followed by the name of the run: a directory for temporary files
@@ -72,7 +73,6 @@ class VmWithNetbench(NamedHost):
     """
 
     scratch = "/tmp"
-    directory = _VM_DIRECTORY
 
     def __init__(self, host: Host, name: str) -> None:
         super().__init__(host, name)
@@ -84,28 +84,15 @@ class VmWithNetbench(NamedHost):
         TestbedError when the code cannot be copied there.
         """
         # Compiled code is kept: Python is slow on an emulated CPU, and the files disappear with the machine.
-        command = copied_module_command(self, self.directory, module, *arguments, keep_compiled=True)
+        command = copied_module_command(self, _VM_DIRECTORY, module, *arguments, keep_compiled=True)
         self.bring("netbench")
         return command
 
     def bring(self, package: str) -> None:
         """Copy a package of this machine there, unless it is there; TestbedError when that fails."""
         if package not in self._unpacked:
-            unpack_on(self, archive() if package == "netbench" else archive_of(package), self.directory, self.scratch)
+            unpack_on(self, archive() if package == "netbench" else archive_of(package), _VM_DIRECTORY, self.scratch)
             self._unpacked.add(package)
-
-
-class GuestWithNetbench(VmWithNetbench):
-    """A guest with the Python of its host, in which netbench's clients run: they need the standard library alone."""
-
-    directory = "/tmp/netbench"
-
-    def bring(self, package: str) -> None:
-        """Copy a package there, unless an earlier trial did; TestbedError when that fails."""
-        complete = f"{self.directory}/{package}-is-complete"
-        if package not in self._unpacked and not exists(self, complete):
-            super().bring(package)
-            run_checked(self, ["touch", complete])
 
 
 def with_netbench(host: Host, name: str) -> NamedHost:
@@ -124,10 +111,18 @@ def module_command_on(host: Host, module: str, *arguments: str) -> list[str]:
 
 
 def program_command(host: Host, module: ModuleType, *arguments: str) -> list[str]:
-    """Return the command that runs a module on any host with Python; the module must not import netbench."""
+    """Return the command that runs a module on any host with Python; it may import the standard library alone.
+
+    Modules of its own package are included. Those of netbench may have been copied to the host.
+    """
     if has_netbench(host):
         return module_command_on(host, module.__name__, *arguments)
     return source_command(module, *arguments)
+
+
+def source_command(module: ModuleType, *arguments: str) -> list[str]:
+    """Return the same command for a host without netbench."""
+    return ["python3", "-I", "-S", "-c", bundle(module.__name__), *arguments]
 
 
 def bring(host: Host, package: str) -> None:

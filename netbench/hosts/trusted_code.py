@@ -8,7 +8,6 @@ only code that netbench has copied, precedes all others. Every command of netben
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
 
 FIRST = "-M"
 
@@ -36,13 +35,6 @@ def module_command(module: str, *arguments: str) -> list[str]:
     assert spec.origin is not None
     directory = Path(spec.origin).parents[1]
     return [sys.executable, "-E", "-P", __file__, str(directory), "-m", module, *arguments]
-
-
-def source_command(module: ModuleType, *arguments: str) -> list[str]:
-    """Return the command that runs a module on a host without netbench; the module must not import netbench."""
-    import inspect  # slow to import, and not needed by processes that start with this file
-
-    return ["python3", "-I", "-S", "-c", inspect.getsource(module), *arguments]
 
 
 def main() -> None:

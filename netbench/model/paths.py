@@ -47,6 +47,8 @@ TURNED_ROUND = {"source": "sink", "ingress": "egress", "egress": "ingress", "sin
 # router's, .255 would be a broadcast.
 _FIRST_SOURCE = 2
 _SOURCES = 253
+# Of the servers of flows: that of iperf3.
+_FIRST_PORT = 5201
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,11 @@ class StreamPath:
         """Its NICs by role, in the order of the path."""
         roles = {"source": self.source, "ingress": self.ingress, "egress": self.egress, "sink": self.sink}
         return {role: nic for role, nic in roles.items() if nic is not None}
+
+
+def server_port(stream: int) -> int:
+    """Return the port of the server of a stream, by the number of the stream, from 1."""
+    return _FIRST_PORT + stream - 1
 
 
 def direction(role: str) -> str:

@@ -277,11 +277,4 @@ def _unserved_reason(
         reason = guest.uut.path_reason(FlowPath.BETWEEN_GUESTS)
         if reason := reason or second.uut.path_reason(FlowPath.BETWEEN_GUESTS):
             return reason
-    client = {FlowPath.LOOPBACK: guest, FlowPath.BETWEEN_GUESTS: second}.get(placed.path)
-    # Guests with the programs of their host have load_needs: those programs.
-    if client and "python3" in placed.tool.client_programs and not client.plan.load_needs:
-        return (
-            f"the client of {workload.tool} runs in a guest there, and the Python of guest images lacks modules that "
-            "it needs; use the tool iperf3, or a container with `root: host`"
-        )
     return ""

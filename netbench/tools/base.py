@@ -16,6 +16,7 @@ from netbench.hosts.pipes import Tail, end
 from netbench.linux.requirements import Requirement
 from netbench.model.datagram_witness import PayloadKey
 from netbench.model.flow_result import FlowResult
+from netbench.model.paths import server_port
 from netbench.model.profile import NoOptions
 from netbench.model.units import Load, LoadKind
 from netbench.model.workload import FlowPath
@@ -23,7 +24,6 @@ from netbench.model.workload import FlowPath
 _READY_S, _POLL_S, _CONNECT_S = 30.0, 0.02, 5.0
 # How much longer than its duration a client may take before it counts as hung.
 GRACE_S = 20.0
-_FIRST_PORT = 5201
 _LONGEST_TEXT = 300
 # Connects once, so that a server that answers connections is ready; the kernel of the server's host answers alone.
 _CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])).close()"
@@ -31,11 +31,6 @@ _CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.a
 # Sockets that listen (0A) or, of UDP, are bound and not connected (07), in the format of /proc/net/tcp (proc(5)).
 _PORTS = "cat /proc/net/tcp /proc/net/udp /proc/net/tcp6 /proc/net/udp6 2>/dev/null"
 _OPEN_PORT = re.compile(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:0000 0[7A] ", re.M)
-
-
-def server_port(stream: int) -> int:
-    """Return the port of the server of a stream, by the number of the stream, from 1."""
-    return _FIRST_PORT + stream - 1
 
 
 class ToolError(TestbedError):

@@ -8,7 +8,6 @@ from netbench.model.units import Load, LoadKind
 from netbench.tools.base import GRACE_S, Demand, FlowEnds
 from netbench.tools.client_load import LoopSettings
 
-CLIENT_MODULE = "netbench.tools.tcp_client"
 # After its duration a client awaits the outstanding operations.
 _LONGEST_TIMEOUT_S = GRACE_S - 5
 # More than the client can start on any CPU: its requests cost 20 µs each.

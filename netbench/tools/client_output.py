@@ -1,5 +1,6 @@
 """The output of netbench's own clients (tcp_client.py), read as the figures of a tool."""
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -9,6 +10,7 @@ from netbench.tools.base import Demand, FlowEnds, ToolError, number_of, text_of,
 from netbench.tools.sealed_output import unsealed
 
 _LAST_WORDS = 300
+_LACKING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.M)
 _COUNTS = ("intended", "started", "completed", "completed_in_time")
 _BYTES = ("to_server_bytes", "to_client_bytes", "run_to_server_bytes", "run_to_client_bytes")
 
@@ -16,6 +18,11 @@ _BYTES = ("to_server_bytes", "to_client_bytes", "run_to_server_bytes", "run_to_c
 def read_output(done: Completed, program: str) -> Any:  # noqa: ANN401 - any JSON
     """Return the JSON that a client of netbench printed; ToolError when it failed, or printed anything else."""
     words = (done.stderr.strip() or done.stdout.strip())[-_LAST_WORDS:] or "nothing"
+    if lacking := _LACKING.search(done.stderr):
+        raise ToolError(
+            f"{program} needs the module {lacking[1]}, which the Python of its host lacks; install python3 there, or "
+            "rebuild the image of the VM: `netbench image build`"
+        )
     if done.exit_code:
         raise ToolError(f"{program} ended with exit code {done.exit_code} and printed: {words}")
     try:

@@ -10,11 +10,12 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from netbench.hosts.base import Completed
-from netbench.hosts.remote_code import module_command_on
+from netbench.hosts.remote_code import program_command
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import Load, LoadKind
+from netbench.tools import tcp_client
 from netbench.tools.base import Demand, FlowEnds, Tool, WireView
-from netbench.tools.client_options import CLIENT_MODULE, ClientOptions, unstartable_reason
+from netbench.tools.client_options import ClientOptions, unstartable_reason
 from netbench.tools.client_output import figures_of
 from netbench.tools.nginx import NGINX, SERVER_PROGRAMS, nginx_command, write_nginx_files
 from netbench.tools.tcp_client import ClientSettings
@@ -54,7 +55,7 @@ class Connect(Tool):
 
     def client_command(self, ends: FlowEnds, demand: Demand) -> Sequence[str]:
         settings = ClientSettings(self.options.loop(ends, demand))
-        return module_command_on(ends.client, CLIENT_MODULE, settings.as_argument)
+        return program_command(ends.client, tcp_client, settings.as_argument)
 
     def result(self, done: Completed, demand: Demand, ends: FlowEnds, workload: str) -> FlowResult:
         kinds = {"response": "response", "service": "connect"}

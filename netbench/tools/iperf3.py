@@ -12,11 +12,10 @@ from netbench.model.datagram_witness import IPERF3_KEY
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import Load, LoadKind
 from netbench.tools.base import Demand, FlowEnds, Tool, WireView
-from netbench.tools.iperf3_output import read_iperf3
+from netbench.tools.iperf3_output import INTERVAL_S, read_iperf3
 
 # Linux limits send and receive buffers to 4 and 6 MiB by default (tcp_wmem and tcp_rmem, ip-sysctl.rst).
 _SOCKET_BYTES = 10 << 20
-_INTERVAL_S = 0.25
 _LEAST_UDP, _MOST_UDP = 16, 65_507  # bytes of payload (iperf.h)
 
 
@@ -80,7 +79,7 @@ class Iperf3(Tool):
             "--time",
             str(ceil(demand.duration_s)),
             "--interval",
-            str(_INTERVAL_S),
+            str(INTERVAL_S),
             "--parallel",
             str(options.parallel),
         ]

@@ -9,9 +9,12 @@ from netbench.hosts.base import Completed
 from netbench.model.flow_result import FlowResult
 from netbench.tools.base import Demand, FlowEnds, ToolError, number_of, whole_number
 
+# Of its reports. It leaves out those of less than 10 % of that time in which no data was sent, as after a report that
+# was late (iperf_print_intermediate in iperf_api.c).
+INTERVAL_S = 0.25
+_LEFT_OUT_S = 0.1 * INTERVAL_S
 _START_S = 1e-3  # how far the start of an interval may be off: it is rounded
 _ROUNDED_S = 1e-5  # the same of all intervals together
-_TCP_END_S = 1e-3  # the same for TCP: the end of the run is read after that of its last interval, and is not used
 _ROUNDED = 1e-6  # of seconds, in a rate
 
 
@@ -48,11 +51,11 @@ def _figures(
     if not isinstance(version, str):
         raise ToolError(f"iperf3's version is {version!r} in its output")
     is_upload, is_tcp = direction == "upload", protocol == "tcp"
-    intervals = list(_intervals(output["intervals"]))
+    here = total["sum_sent" if is_upload else "sum_received"]
+    intervals = list(_intervals(output["intervals"], number_of(here["seconds"], "seconds")))
     whole = sum(interval.size for interval in intervals)
     retransmissions = lost = started = None
     if is_tcp:
-        here = total["sum_sent" if is_upload else "sum_received"]
         flows = [flow["sender" if is_upload else "receiver"] for flow in total["streams"]]
         if _total(here, "bytes", flows) != whole:
             raise ToolError(f"iperf3 reports {here['bytes']} bytes, and {whole} in all intervals")
@@ -66,7 +69,7 @@ def _figures(
         if any("retransmits" in flow for flow in (total["sum_sent"], *senders)):
             retransmissions = _total(total["sum_sent"], "retransmits", senders)
     else:
-        here, received = total["sum_sent" if is_upload else "sum_received"], total["sum_received"]
+        received = total["sum_received"]
         flows = [flow["udp"] for flow in total["streams"]]
         started, missing = (_total(total["sum"], key, flows) for key in ("packets", "lost_packets"))
         size = whole_number(output["start"]["test_start"]["blksize"], "blksize")
@@ -78,11 +81,9 @@ def _figures(
             raise ToolError(f"iperf3 reports {missing} lost datagrams of {started}, and other bytes than these have")
         if is_upload and whole != started * size:
             raise ToolError(f"iperf3 reports {started} datagrams of {size} bytes, and {whole} bytes in all intervals")
+        if is_upload and any(abs(number_of(flow["seconds"], "seconds") - seconds) > _ROUNDED_S for flow in flows):
+            raise ToolError(f"iperf3 reports {seconds:g} s in total, and other times of its flows")
     _check_rate(here)
-    lasted = sum(interval.seconds for interval in intervals)
-    allowed_s = _TCP_END_S if protocol == "tcp" else _ROUNDED_S
-    if abs(lasted - number_of(here["seconds"], "seconds")) > allowed_s:
-        raise ToolError(f"iperf3 reports intervals of {lasted:g} s, and {here['seconds']} s in total")
     return FlowResult(
         stream=ends.stream,
         workload=workload,
@@ -109,17 +110,32 @@ class _Interval(NamedTuple):
     size: int  # bytes of all flows
 
 
-def _intervals(intervals: Iterable[Any]) -> Iterator[_Interval]:
-    """Yield the intervals of the client's output; ToolError unless each begins where the one before ended."""
-    lasted = 0.0
+def _intervals(intervals: Iterable[Any], whole_s: float) -> Iterator[_Interval]:
+    """Yield the intervals of the client's output, and those without data that it left out.
+
+    ToolError unless each begins where the one before ended, and the last one ends with the run of `whole_s` seconds.
+    """
+    ended_s = lasted_s = 0.0
     for interval in intervals:
-        whole = interval["sum"]
-        start_s, seconds = (number_of(whole[key], key) for key in ("start", "seconds"))
-        if abs(start_s - lasted) > _START_S:
-            raise ToolError(f"iperf3 reports an interval from {start_s:g} s after one until {lasted:g} s")
-        _check_rate(whole)
-        yield _Interval(start_s, seconds, _total(whole, "bytes", interval["streams"]))
-        lasted = start_s + seconds
+        total = interval["sum"]
+        start_s, end_s, seconds = (number_of(total[key], key) for key in ("start", "end", "seconds"))
+        gap_s = start_s - ended_s
+        if not -_START_S <= gap_s <= _LEFT_OUT_S + _START_S or abs(end_s - start_s - seconds) > _START_S:
+            raise ToolError(
+                f"iperf3 reports an interval of {seconds:g} s from {start_s:g} s until {end_s:g} s, after one until "
+                f"{ended_s:g} s"
+            )
+        _check_rate(total)
+        if gap_s > _START_S:
+            yield _Interval(ended_s, gap_s, 0)
+            lasted_s += gap_s
+        yield _Interval(start_s, seconds, _total(total, "bytes", interval["streams"]))
+        ended_s, lasted_s = end_s, lasted_s + seconds
+    left_s = whole_s - lasted_s
+    if not -_ROUNDED_S <= left_s <= _LEFT_OUT_S + _ROUNDED_S:
+        raise ToolError(f"iperf3 reports intervals of {lasted_s:g} s, and {whole_s} s in total")
+    if left_s > _ROUNDED_S:
+        yield _Interval(ended_s, left_s, 0)
 
 
 def _check_rate(total: Any) -> None:  # noqa: ANN401 - any JSON

@@ -8,15 +8,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from netbench.hosts.base import Completed
-from netbench.hosts.remote_code import module_command_on
+from netbench.hosts.remote_code import program_command
 from netbench.linux.requirements import Command
 from netbench.model.datagram_witness import SOCKPERF_KEY
 from netbench.model.flow_result import FlowResult
 from netbench.model.units import Load, LoadKind
+from netbench.tools import sockperf_client
 from netbench.tools.base import Demand, FlowEnds, Tool, ToolError, WireView, number_of, text_of, whole_number
 from netbench.tools.client_output import latencies_of, read_output
 
-_CLIENT = "netbench.tools.sockperf_client"
 # It calibrates its clock and waits, before its first message; the first messages and the last are not in its figures.
 _START_S, _WARM_UP_S, _END_S = 2.05, 0.4, 0.1
 _STALL_S = 0.5
@@ -65,7 +65,9 @@ class Sockperf(Tool):
     def wire_view(self, load: Load) -> WireView:
         options = self.options
         answered = load.kind is LoadKind.MAX or options.reply_every == 1
-        view = WireView(options.protocol, exchanges=answered, compared="rtt", warm_up_s=_WARM_UP_S)
+        # The last message may be on its way when sockperf ends.
+        last = options.message_size
+        view = WireView(options.protocol, exchanges=answered, compared="rtt", warm_up_s=_WARM_UP_S, buffered_bytes=last)
         if options.protocol == "udp":
             return replace(view, key=SOCKPERF_KEY, message_bytes=options.message_size)
         return replace(view, message_bytes=options.message_size)
@@ -89,7 +91,9 @@ class Sockperf(Tool):
             "--time",
             str(_run_s(demand)),
         ]
-        return module_command_on(ends.client, _CLIENT, *argv, *(["--pre-warmup-wait", str(waited)] if waited else []))
+        return program_command(
+            ends.client, sockperf_client, *argv, *(["--pre-warmup-wait", str(waited)] if waited else [])
+        )
 
     def result(self, done: Completed, demand: Demand, ends: FlowEnds, workload: str) -> FlowResult:
         output = read_output(done, "sockperf")

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, Field
 
 from netbench.hosts.base import Completed
-from netbench.hosts.trusted_code import source_command
+from netbench.hosts.remote_code import source_command
 from netbench.model.flow_result import FlowResult
 from netbench.model.workload import FlowPath
 from netbench.tools import application

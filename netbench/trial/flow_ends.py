@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.hosts.remote_code import GuestWithNetbench, has_netbench, scratch_of
+from netbench.hosts.remote_code import scratch_of
 from netbench.model.flow_result import CLIENT, GUEST, HOST, OUTSIDE
 from netbench.model.paths import StreamPath
 from netbench.model.workload import FlowPath
@@ -50,8 +50,7 @@ class FlowPlaces:
                 route = self._between_guests()
             case FlowPath.LOOPBACK:
                 inside = _inside(self.guest)
-                client = _with_netbench(inside)
-                route = FlowRoute(self._ends(client, inside, LOOPBACK_ADDRESS))
+                route = FlowRoute(self._ends(inside, inside, LOOPBACK_ADDRESS))
         if not has_second_tier:
             return route
         second, (address, _) = self._second
@@ -95,8 +94,7 @@ class FlowPlaces:
             CLIENT: (second.uut.site.host, client_tap, addresses),
             GUEST: (self.guest.uut.site.host, self.guest.ready.attachments[self.path.name], addresses),
         }
-        client = _with_netbench(_inside(second))
-        return FlowRoute(self._ends(client, _inside(self.guest), self._address), taps)
+        return FlowRoute(self._ends(_inside(second), _inside(self.guest), self._address), taps)
 
     def _ends(self, client: Host, server: Host, address: str, *arp_entries: ArpEntry) -> FlowEnds:
         name, number = self.path.name, self.path.number
@@ -124,8 +122,3 @@ def _inside(guest: ActiveGuest) -> Host:
     if guest.ready.inside is None:
         raise TestbedError(f"it cannot serve: {guest.uut.unserved_reason}")
     return guest.ready.inside
-
-
-def _with_netbench(inside: Host) -> Host:
-    """Return a guest as the host of a client: netbench's clients are copied to a guest with other files."""
-    return inside if has_netbench(inside) else GuestWithNetbench(inside, inside.name)

@@ -69,7 +69,7 @@ class GuestFlows:
     def start(self) -> None:
         """Start the servers; returns once clients can connect. A failure is kept for the result.
 
-        Clients are copied to guests here, because that costs CPU time which is not part of the flows.
+        Clients are copied to VMs with netbench here, because that costs CPU time which is not part of the flows.
         """
         for ends in self.ends:
             with self._noted(ends):

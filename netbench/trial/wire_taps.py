@@ -292,7 +292,7 @@ def _without_buffered(tool: FlowFigures, wire: FlowFigures, buffered: int) -> Fl
 def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigures) -> Iterator[str]:
     """Yield a text if a tool reports another number of lost datagrams than was lost between the two taps."""
     sent, arrived = client.to_server_segments, guest.to_server_segments
-    end, where = "server", "behind the guest's link: at its NIC, in its kernel, or"
+    end, where = "server", f"behind the {guest.place}'s link: at its NIC, in its kernel, or"
     if result.to_client_bytes is not None:
         sent, arrived = guest.to_client_segments, client.to_client_segments
         end, where = "client", "behind the client's link: in its kernel, or"

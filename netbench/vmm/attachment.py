@@ -9,9 +9,8 @@ from typing import Literal
 
 from netbench.linux.changes import AddMacvlan, AddMacvtap, AddTap, AddVeth, Change
 from netbench.linux.requirements import IN_NETNS, Feature, Probes
-from netbench.model.paths import StreamPath
+from netbench.model.paths import StreamPath, server_port
 from netbench.model.traffic import PREFIX_LENGTH
-from netbench.tools.base import server_port
 
 Network = Literal["nat", "user", "passt"]
 # Values of the option `attachment` with which a guest is in a private network: it serves, and forwards no frames.

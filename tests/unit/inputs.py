@@ -122,11 +122,11 @@ def impaired(numbers: Iterable[int], seed: int) -> list[int]:
 
 
 def planned_trial(topology: Topology, profile: Profile, streams: tuple[str, ...], **more) -> TrialSpec:
-    """The trial of a profile's first frame size and load, as a plan would have it."""
-    (scenario, *_), (size, *_), (load, *_) = profile.scenarios, profile.all_frame_sizes, profile.loads
+    """The trial of a profile's first frame size or workload and first load, as a plan would have it."""
+    (scenario, *_), (traffic, *_), (load, *_) = profile.scenarios, profile.kinds_of_traffic, profile.loads
     uut = more.pop("uut", topology.uuts[0].name)
     made = CampaignPlan(topology, profile, (uut,), profile.scenarios).trial(
-        uut, scenario, size, load, 1, **{"index": 0, **more}
+        uut, scenario, traffic, load, 1, **{"index": 0, **more}
     )
     victim = replace(made.victim, streams=streams)
     return replace(made, guests=(victim, *made.neighbours))

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from netbench.hosts.trusted_code import module_command, source_command
+from netbench.hosts.remote_code import source_command
+from netbench.hosts.trusted_code import module_command
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Cable, Topology, VmNic, cables, devices
 from netbench.testbed.bring_up import base_changes, cable_ends

@@ -81,8 +81,8 @@ def test_its_version(command):
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ("run netns-v", ["netns-vmm"]),
-        ("run netns schlosser2011-s", ["schlosser2011-short"]),
+        ("run netns-vmm-", ["netns-vmm-3"]),
+        ("run netns schlosser2011-sh", ["schlosser2011-short"]),
         ("run netns quick --uut ", ["bridge", "route", "drops-7-of-100"]),
         ("search netns --uut dr", ["drops-7-of-100"]),
         ("run netns-vmm interference --scenario network-1", ["network-10", "network-110", "network-150"]),
@@ -294,6 +294,23 @@ def test_a_dry_run_needs_no_root_and_touches_nothing(command, monkeypatch, tmp_p
     ]
     assert lines[-1].startswith("# expected total time: 0:00:0")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("topology", "uut", "server", "client"),
+    [
+        ("lab-kvm", "kvm", "nginx -p", "-source python3 -I -S -c SOURCE '{"),
+        ("netns", "route", "unshare --pid --fork --kill-child nginx -p", "-m netbench.tools.tcp_client '{"),
+    ],
+)
+def test_a_dry_run_shows_clients_and_servers_as_their_machines_run_them(command, topology, uut, server, client):
+    chosen = settings(scenarios="dedicated", repetitions=1, loads="50/s")
+    code, out, err = command("run", topology, "response-time", "--dry-run", "--uut", uut, *chosen)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("# tool http at 50/s")]
+    assert lines[at + 1].startswith(f"  guest: {server}")
+    assert client in lines[at + 4]
 
 
 def raising(error):

@@ -114,7 +114,7 @@ OF_FLOWS = """
     guest_tap_dropped_frames guest_tap_to_server_bytes guest_tap_to_client_bytes guest_tap_to_server_segments
     guest_tap_to_client_segments guest_tap_retransmissions guest_tap_uncaptured_bytes guest_tap_connections
     wire_exchange_p50_ms wire_exchange_p99_ms wire_handshake_p50_ms wire_handshake_p99_ms tool_error
-    operation_cpu_ms
+    operation_cpu_ms socket_drops
 """
 FIRST = {
     "uut": "raw",

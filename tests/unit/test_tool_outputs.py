@@ -222,6 +222,65 @@ def test_what_is_wrong_with_an_output_of_the_client(output, exit_code, words):
         result_of(Http(HttpOptions()), output, exit_code=exit_code)
 
 
+def test_a_host_whose_python_lacks_a_module_has_a_remedy():
+    stderr = "Traceback (most recent call last):\n  …\nModuleNotFoundError: No module named 'json'\n"
+    with pytest.raises(ToolError, match="needs the module json, .* `netbench image build`"):
+        result_of(Http(HttpOptions()), "", exit_code=1, stderr=stderr)
+
+
+@pytest.mark.parametrize(
+    ("longer_s", "of_flows_s", "words"),
+    [
+        (0, 0, ""),
+        (0.00044, 0.00044, ""),  # iperf3 leaves out a last interval without data
+        (0.0249, 0.0249, ""),
+        (0.0252, 0.0252, "reports intervals of"),
+        (-0.00002, -0.00002, "reports intervals of"),
+        (0.00044, 0, "other times of its flows"),
+    ],
+)
+def test_the_time_that_iperf3_reports_of_udp(longer_s, of_flows_s, words):
+    output = json.loads(recorded("iperf3-udp.json"))
+    total = output["end"]["sum_sent"]
+    total["seconds"] += longer_s
+    total["bits_per_second"] = 8 * total["bytes"] / total["seconds"]
+    for flow in output["end"]["streams"]:
+        flow["udp"]["seconds"] += of_flows_s
+    read = iperf3(protocol="udp")
+    if not words:
+        assert read(json.dumps(output)).duration_s == pytest.approx(2.000163 + longer_s)
+        return
+    with pytest.raises(ToolError, match=words):
+        read(json.dumps(output))
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "before", "words"),
+    [
+        (0.0113, 3, ""),  # a report was late, and no data was sent until the next one
+        (0.0113, 1, ""),  # during the warm-up
+        (0.0272, 3, "an interval of .* after one until"),
+        (-0.0113, 3, "an interval of .* after one until"),
+    ],
+)
+def test_iperf3_may_leave_out_a_short_interval_without_data(gap_s, before, words):
+    output, read = json.loads(recorded("iperf3-tcp.json")), iperf3()
+    known = read(json.dumps(output))
+    for interval in output["intervals"][before:]:
+        for key in ("start", "end"):
+            interval["sum"][key] += gap_s
+    total = output["end"]["sum_sent"]
+    total["seconds"] += gap_s
+    total["bits_per_second"] = 8 * total["bytes"] / total["seconds"]
+    if words:
+        with pytest.raises(ToolError, match=words):
+            read(json.dumps(output))
+        return
+    figures = read(json.dumps(output))
+    assert figures.to_server_bytes == known.to_server_bytes
+    assert figures.duration_s == pytest.approx(known.duration_s + (gap_s if before > 2 else 0))
+
+
 @pytest.mark.parametrize(
     ("sent", "received", "dropped", "every", "is_right"),
     [

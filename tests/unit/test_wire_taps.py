@@ -12,12 +12,15 @@ from netbench.model.verdict import ReasonKind
 from netbench.model.workload import workload_of
 from netbench.tools.base import WireView
 from netbench.tools.http import Http, HttpOptions
+from netbench.tools.sockperf import Sockperf, SockperfOptions
 from netbench.trial.flows import GuestFlows, judge_flows
 from netbench.trial.wire_taps import differences
 
 MB = 10**6
 TCP, UDP = WireView(), WireView("udp")
 UPLOAD = FlowResult("s1", "w", to_server_bytes=10 * MB, run_to_server_bytes=10 * MB)
+REPLIES = FlowResult("s1", "w", run_to_server_bytes=201 * 64, run_to_client_bytes=200 * 64)
+MESSAGES = Sockperf(SockperfOptions(message_size=64)).wire_view(Load.parse("50/s"))
 DATAGRAMS = replace(UPLOAD, started=10_000, completed=9900, lost_datagrams=100)
 
 
@@ -30,6 +33,11 @@ def tap(place, **figures):
 def latencies(kind, *ms):
     times = sorted(round(time * 1e6) for time in ms)
     return Latencies(kind, tuple((time, 1) for time in times), sum(times), times[0], times[-1])
+
+
+def answered(replies):
+    figures = {"to_server_bytes": 201 * 64, "to_client_bytes": replies * 64}
+    return tap(CLIENT, **figures), tap(GUEST, **figures)
 
 
 LOST_ON_LINK = (tap(CLIENT), tap(GUEST, to_server_bytes=9_900_000, to_server_segments=9900))
@@ -49,6 +57,8 @@ CASES = {
         WireView(buffered_bytes=3 * MB),
         ("bytes to the server",),
     ),
+    "a last message on its way": (REPLIES, answered(201), MESSAGES, ()),
+    "more messages than that": (REPLIES, answered(202), MESSAGES, ("bytes to the client",)),
     "a useless tap": (UPLOAD, (tap(CLIENT), WireFigures(GUEST, error="broken")), TCP, ()),
     "datagrams lost on the link, as the tool reports": (DATAGRAMS, LOST_ON_LINK, UDP, ()),
     "datagrams lost behind the link": (DATAGRAMS, (tap(CLIENT), tap(GUEST)), UDP, ("behind the guest's link",)),

@@ -3,27 +3,43 @@
 import pytest
 
 from netbench.model.host_spec import HostSpec
+from netbench.model.topology_specs import UutSpec
 from netbench.results.directory import ResultDirectory
+from netbench.uut.raw import Raw, RawOptions
 from netbench.vmm.base import Vmm
 from netbench.vmm.qemu.options import QemuOptions
 from netbench.vmm.qemu.qemu import Qemu
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
+from tests.vm.served import serves_exactly
 
 pytestmark = [pytest.mark.usefixtures("image"), pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
 
 LAB = HostSpec.model_validate({"kind": "vm", "image": "lab", "cpus": 1, "memory": "2G", "boot_limit": 120})
+SECOND = UutSpec.model_validate({"name": "g.second", "kind": "qemu", "forward": "route"})
 
 
 class TestGuestsUnderKvm(VmmContract):
     def vmm(self) -> Vmm:
         return Qemu(QemuOptions(accelerator="kvm", vhost="off", boot_limit=120))
 
+    def second(self) -> Vmm:
+        return Qemu(QemuOptions(accelerator="kvm", vhost="on", forward="route", boot_limit=120))
+
+    def check_second(self, yard, active, captures):
+        serves_exactly(yard, LAB, SECOND, active, yard.paths[1], captures)
+
     @pytest.fixture
     def yard(self, labs):
         yard = labs()
         yield yard
         assert yard.left() == [], "processes of guests are left"
+
+
+def test_a_server_on_the_vm_itself(labs, tmp_path):
+    lab, spec = labs(), UutSpec.model_validate({"name": "bare", "kind": "raw", "forward": "route"})
+    with lab.uut(Raw(RawOptions(forward="route")), "bare", lab.paths[:1]) as active:
+        serves_exactly(lab, LAB, spec, active, lab.paths[0], tmp_path)
 
 
 def test_a_campaign_under_kvm_and_where_a_guest_loses_what_it_is_too_slow_for(results):

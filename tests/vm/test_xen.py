@@ -1,8 +1,6 @@
 """Guests of Xen, as in topology lab-xen: in a VM that boots the hypervisor, and a domain 0 made of Debian packages."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -13,7 +11,6 @@ from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.topology_specs import CpuShares, UutSpec
 from netbench.model.verdict import ReasonKind
-from netbench.testbed.testbed import Testbed
 from netbench.trial.run import run_trial
 from netbench.trial.sources_and_sinks import Recording
 from netbench.uut.guest import Guest
@@ -23,8 +20,9 @@ from netbench.vmm.xen.xen import Xen, XenOptions
 from tests.breakages import NOTHING, PROFILE, SENT, Broken, measured_on, no_route_in_guest, ruled
 from tests.commands import HELD_UP, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
-from tests.netns.yard import FRAMES, Yard, assert_declared
-from tests.unit.inputs import planned_trial, topology
+from tests.netns.yard import FRAMES, assert_declared
+from tests.unit.inputs import planned_trial
+from tests.vm.served import serves_exactly, trials_in
 
 pytestmark = [pytest.mark.usefixtures("image"), pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(1200)]
 
@@ -70,7 +68,8 @@ class TestGuestsOfXen(VmmContract):
 
     def check_first(self, yard, active, captures):
         assert active.ready.facts["mode"] == "pv"
-        with trials_with(yard, output()) as testbed:
+        serves_exactly(yard, LAB, PV, active, yard.paths[0], captures)
+        with trials_in(yard, LAB, PV, output(), yard.paths[0]) as testbed:
             losses_are_placed_to_the_frame(yard, testbed, active, captures)
             what_dies_at_the_vif_of_a_domain_that_stands_still_is_lost_there(yard, testbed, active, captures)
 
@@ -168,21 +167,6 @@ def output(**more: object) -> Profile:
     return Profile.model_validate(
         {**PROFILE.model_dump(mode="json", exclude_unset=True), "generator": "pktgen", **more}
     )
-
-
-@contextmanager
-def trials_with(yard: Yard, profile: Profile) -> Iterator[Testbed]:
-    """A testbed with one stream in the VM, for trials with a UUT that is already up."""
-    there = topology(2, name="nbt-side")
-    wanted = there.model_copy(update={"hosts": {"lab": LAB, **there.hosts}}).on("lab")
-    wanted = wanted.model_copy(update={"uuts": (PV,)})
-    machines = {None: yard.machine, "lab": yard.machine}
-    testbed = Testbed(wanted, yard.run_id, machines, yard.hosts, yard.paths[:1], profile)
-    try:
-        testbed.open_endpoints()
-        yield testbed
-    finally:
-        testbed.close_endpoints()
 
 
 def losses_are_placed_to_the_frame(lab, testbed, active, captures):
