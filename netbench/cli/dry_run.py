@@ -1,24 +1,20 @@
 """A dry run as text: every change, command and trial of a campaign, and its duration. Changes nothing."""
 
 import math
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from netbench.campaign.request import CampaignRequest
-from netbench.hosts.local import LocalHost
+from netbench.cli.dry_run_flows import flow_commands, inside, on_machine
 from netbench.model.frame_size import MIN_FRAME_SIZE, FrameSize
-from netbench.model.paths import Nic, StreamPath
+from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
-from netbench.model.stream_paths import stream_paths
 from netbench.model.traffic import Stamps, Traffic
 from netbench.model.trial import TrialSpec
 from netbench.model.units import rate_text
-from netbench.model.workload import FlowPath
 from netbench.packets.build import expected_headers
 from netbench.plan.warm_up import MOST
 from netbench.plan.warnings import skipped_traffic
@@ -33,28 +29,15 @@ from netbench.testbed.bring_up import (
 )
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.emulated_ssh_hosts import server_changes
-from netbench.testbed.flow_checks import make_tool, workloads_in
 from netbench.testbed.guest_specs import cpus_of
 from netbench.testbed.resolved import make_backends
 from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
-from netbench.tools.base import Demand, FlowEnds, SecondTier, second_ends
-from netbench.trial.flow_ends import LOOPBACK_ADDRESS
 from netbench.trial.setup import Endpoints
 from netbench.trial.sources_and_sinks import Recording
-from netbench.trial.wire_taps import FlowAddresses, WireTap
-from netbench.uut.base import TapPoint, UutPlan
 from netbench.vmm.base import guest_directory
 
 _NO_MAC = "00:00:00:00:00:00"  # of a port, whose address is read once the testbed is up
-
-
-class _OtherMachine(LocalHost):
-    """Stands for the host of a client or server that is no host of this machine: netbench's files are not there."""
-
-    @property
-    def shares_files(self) -> bool:
-        return False
 
 
 def describe(request: CampaignRequest) -> Iterator[str]:
@@ -96,7 +79,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
             *source_changes(profile, request.resolved.in_use, target),
             *flow_changes(clients, request.resolved.streams_through, target),
         ]
-        yield from (f"  {_on(target)}{change.command}" for change in changes)
+        yield from (f"  {on_machine(target)}{change.command}" for change in changes)
     for uut in request.uuts:
         yield from _guests(request, uut, rings)
     generator, sinks = make_backends(profile)
@@ -106,7 +89,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     yield "# hosts"
     for host, identity in host_identities(topology).items():
         yield f"  {host}: {identity.kernel or 'a kernel not known yet'}; {identity.where}"
-    yield from _flows(request)
+    yield from flow_commands(request)
     if not pins:
         return
     yield "# kinds of source and sink, where known in advance"
@@ -117,7 +100,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     for path, (cpus, _) in pins:
         for command in source.commands(path.source.interface, cpus):
             remark = command.startswith("#")
-            yield f"  {'' if remark else _inside(path.source)}{command}"
+            yield f"  {'' if remark else inside(path.source)}{command}"
     yield "# sinks, in each trial; the ring (-B, KiB) grows with the rate"
     recording = Recording.as_wanted(profile, Path("captures"))
     for path, (_, cpus) in pins:
@@ -132,7 +115,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
             )
         first = recording.incoming(path, traffic, Stamps(), "NNNNNN", headers=headers)
         for command in sink.commands(path.sink.interface, cpus, first):
-            yield f"  {_inside(path.sink)}{command}"
+            yield f"  {inside(path.sink)}{command}"
 
 
 def _trials(request: CampaignRequest) -> Iterator[str]:
@@ -153,6 +136,8 @@ def _trials(request: CampaignRequest) -> Iterator[str]:
     if announced:
         yield "# searched for first; each trial depends on earlier results"
         yield from (f"  {line}" for line in announced)
+    if request.schedule.objective:
+        yield f"# search: {request.schedule.objective}"
     if not trials:
         yield f"# trials: each depends on earlier results ({request.profile.schedule.kind})"
         yield from (f"# on each boot before:{line[3:]}" for line in _warm_up(request.profile))
@@ -220,9 +205,9 @@ def _guests(request: CampaignRequest, uut: str, rings: Sequence[Ring]) -> Iterat
         streams = {path.name for path in guest.assignment.paths}
         for ring in (ring for ring in rings if ring.stream in streams and ring.cpus):
             if change := ring.moved(cpus, topology.uut(uut).napi_policy):
-                yield f"  {_on(topology.uut_machine)}{change.command}"
+                yield f"  {on_machine(topology.uut_machine)}{change.command}"
         for step in guest.plan.steps:
-            yield f"  {_on(topology.uut_machine)}{step.command}"
+            yield f"  {on_machine(topology.uut_machine)}{step.command}"
 
 
 def _neighbours(request: CampaignRequest) -> Iterator[str]:
@@ -236,88 +221,6 @@ def _neighbours(request: CampaignRequest) -> Iterator[str]:
         yield f"  {name}: " + "; ".join(
             f"{neighbour.name} {topology.activity(scenario, neighbour.name)}" for neighbour in topology.neighbours
         )
-
-
-def _flows(request: CampaignRequest) -> Iterator[str]:
-    """Yield the commands of servers, taps and clients, by workload and stream."""
-    resolved, profile = request.resolved, request.profile
-    own = {stream.name for stream in request.topology.own_streams}
-    beside = {neighbour.name: set(neighbour.streams) for neighbour in request.topology.neighbours}
-    here, elsewhere = LocalHost("local", "RUN"), _OtherMachine("local", "RUN")
-    for where, guest, serve in workloads_in(profile, resolved.activities):
-        tool, is_victim = make_tool(serve.workload), guest == VICTIM
-        times = (profile.duration, profile.warm_up_s) if is_victim else (profile.neighbours_duration, profile.warm_up_s)
-        demand = Demand(serve.load, *times, profile.seed)
-        yield f"# {where} at {serve.load}, in each trial"
-        second = resolved.flow_needs.second_guest
-        second_path = next(
-            (path for path in stream_paths(request.topology) if path.name in beside.get(second, ())), None
-        )
-        for path in (path for path in resolved.in_use if path.name in (own if is_victim else beside[guest])):
-            lines: dict[str, None] = {}  # each once
-            for beside_uut in resolved.guests.values():
-                plan, flow_path = beside_uut[guest].plan, serve.workload.path
-                planned = _planned_ends(path, plan, second, second_path, flow_path)
-                host = here if path.source.machine is None else elsewhere
-                inside = elsewhere if plan.own_kernel else host
-                client = inside if flow_path in (FlowPath.LOOPBACK, FlowPath.BETWEEN_GUESTS) else host
-                server = host if flow_path is FlowPath.THROUGH else inside
-                tier = SecondTier(host, second_path.ingress_ip) if tool.needs_second_tier and second_path else None
-                ends = FlowEnds(path.name, path.number, client, server, planned.address, "DIRECTORY")
-                ends = replace(ends, listen=planned.listen, second_tier=tier)
-                if tier:
-                    lines[f"  guest {second}: {_shown(tool.second_tier_command(second_ends(ends)))}"] = None
-                lines[f"  {planned.server}{_shown(tool.server_command(ends))}"] = None
-                if not planned.taps:
-                    lines["  # no link carries these flows, so no tap captures them"] = None
-                for prefix, point in planned.taps if is_victim else ():
-                    target = Path(f"trial-NNNNNN-{path.name}.pcap")
-                    addresses = FlowAddresses(planned.client_address, point.server_address)
-                    tap = WireTap("", host, point.interface, addresses, ends, target)
-                    lines[f"  {prefix}{shlex.join(tap.command())}"] = None
-                lines[f"  {planned.client}{_shown(tool.client_command(ends, demand))}"] = None
-            yield from lines
-
-
-def _shown(command: Sequence[str]) -> str:
-    """Return a command, with SOURCE for the source of a program."""
-    return shlex.join("SOURCE" if "\n" in word else word for word in command)
-
-
-class _PlannedEnds(NamedTuple):
-    """The ends of flows before they exist: addresses, and prefixes of the commands of server, client and taps."""
-
-    address: str
-    client_address: str
-    server: str
-    client: str
-    taps: Sequence[tuple[str, TapPoint]] = ()
-    listen: str = ""
-
-
-def _planned_ends(
-    path: StreamPath, plan: UutPlan, second: str, second_path: StreamPath | None, flow_path: FlowPath
-) -> _PlannedEnds:
-    source, sink = _inside(path.source), _inside(path.sink)
-    match flow_path:
-        case FlowPath.LOOPBACK:
-            return _PlannedEnds(LOOPBACK_ADDRESS, LOOPBACK_ADDRESS, "guest: ", "guest: ")
-        case FlowPath.THROUGH:
-            places = (source, path.source), (sink, path.sink)
-            taps = [(prefix, TapPoint(nic.interface, path.server_ip)) for prefix, nic in places]
-            return _PlannedEnds(path.server_ip, path.src_ip, sink, source, taps)
-        case FlowPath.BETWEEN_GUESTS:
-            assert second_path is not None, "a topology without a second guest is refused before"
-            ingress = (second, second_path.ingress), (VICTIM, path.ingress)
-            taps = [(_inside(nic), TapPoint(f"ATTACHMENT-{of}", path.ingress_ip)) for of, nic in ingress if nic]
-            return _PlannedEnds(path.ingress_ip, second_path.ingress_ip, "guest: ", f"guest {second}: ", taps)
-        case FlowPath.TO_GUEST:
-            taps = [(source, TapPoint(path.source.interface, path.ingress_ip))]
-            if path.ingress:
-                usual = TapPoint(path.ingress.interface, path.ingress_ip)
-                taps.append((_inside(path.ingress), plan.taps.get(path.name, usual)))
-            listen = plan.listening.get(path.name, "")
-            return _PlannedEnds(path.ingress_ip, path.src_ip, "guest: ", source, taps, listen)
 
 
 def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:
@@ -336,14 +239,6 @@ def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:
         seed=profile.seed,
         packet=path.packet or profile.packets.get(frame_size.packet),
     )
-
-
-def _inside(nic: Nic) -> str:
-    return _on(nic.machine) + (f"ip netns exec {nic.netns} " if nic.netns else "")
-
-
-def _on(machine: str | None) -> str:
-    return f"[{machine}] " if machine else ""
 
 
 def _clock(seconds: float) -> str:

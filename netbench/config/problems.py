@@ -18,7 +18,6 @@ from netbench.model.topology_specs import NeighbourSpec, UutSpec
 Kinds = Mapping[str, type[BaseModel]]
 
 _MOST_PROBLEMS = 20
-_KINDS_OF_PROFILES = ("generator", "sink", "schedule", "maxima")
 _SECRET = "password"  # a key whose value, or a value below it, may be the secret itself by mistake
 
 M = TypeVar("M", bound=BaseModel)
@@ -53,11 +52,10 @@ class Problems:
             self._problems.append(f"{self._where((*prefix, 'kind'))}: {broken.get(kind, unknown)}")
             return
         model = kinds[kind]
-        if options and not model.model_fields and what in _KINDS_OF_PROFILES:
-            key = _field_name(prefix)
-            self._problems.append(
-                f"{self._where(prefix)}: {key}: the kind {kind} has no options; write `--set {key}={kind}`"
-            )
+        if options and not model.model_fields and what == "schedule":
+            chosen = (*prefix, "kind") if (*prefix, "kind") in self._sources else (*prefix, next(iter(options)))
+            fault = f"the kind {kind} has no options; write `--set {what}={kind}`"
+            self._problems.append(f"{self._where(chosen)}: {what}: {fault}")
             return
         others = {name: other for name, other in kinds.items() if what == "UUT" and name != kind}
         for option in [option for option in options if option not in model.model_fields]:

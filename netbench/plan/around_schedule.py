@@ -41,6 +41,10 @@ class _AroundSchedule(Schedule):
         return self._main.response_limit_s
 
     @property
+    def objective(self) -> str:
+        return self._main.objective
+
+    @property
     def announced(self) -> Sequence[str]:
         return self._main.announced
 

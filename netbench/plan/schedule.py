@@ -228,6 +228,11 @@ class Schedule(ABC):
         return None
 
     @property
+    def objective(self) -> str:
+        """The objective of a search in words; empty for other schedules."""
+        return ""
+
+    @property
     def planned(self) -> Sequence[TrialSpec]:
         """The trials that are known beforehand, in order: all of `trials`, or those after ones that depend on results.
 

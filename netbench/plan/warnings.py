@@ -70,10 +70,10 @@ def too_short_for(uut: str, *, is_emulated: bool, duration_s: float) -> Campaign
 
 def skipped_traffic(profile: Profile, unsupported: Mapping[str, Mapping[str, str]]) -> list[CampaignWarning]:
     """Return the warnings about packets or workloads that UUTs do not support; these are as in CampaignPlan."""
-    return _unserved_workloads(unsupported, len(profile.tool)) if profile.tool else _unsupported_packets(unsupported)
+    return _unserved_workloads(unsupported, len(profile.tool)) if profile.tool else unsupported_packets(unsupported)
 
 
-def _unsupported_packets(unsupported: Mapping[str, Mapping[str, str]]) -> list[CampaignWarning]:
+def unsupported_packets(unsupported: Mapping[str, Mapping[str, str]]) -> list[CampaignWarning]:
     """Return a warning for all packets that a UUT cannot forward for one reason; these are as in CampaignPlan."""
     return [
         CampaignWarning(WarningKind.PACKET_REFUSED, f"UUT {uut} is not measured with {_frames(refused)}: {reason}")

@@ -66,6 +66,17 @@ class ServiceOptions(BaseModel):
         return rates[0] if rates else LoadKind.OPERATION_RATE
 
     @property
+    def objective(self) -> str:
+        """The objective, the range of rates and the width of the final bounds, in words."""
+        limit = "" if self.below is None else f"p{self.percentile:g} below {_time_text(self.below)}, "
+        highest = "that of a closed-loop trial" if self.highest.kind is LoadKind.MAX else str(self.highest)
+        lowest = "the default lowest rate" if self.lowest is None else str(self.lowest)
+        return (
+            f"highest rate with {limit}at most {100 * self.errors:g} % errors and throughput that follows the "
+            f"rate; from {lowest} to {highest}; width {100 * self.width:g} %"
+        )
+
+    @property
     def goal(self) -> "ServiceGoal":
         """The goal of the search."""
         part = None if self.below is None else round(self.percentile * _PER_PERCENT)

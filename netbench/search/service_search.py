@@ -49,6 +49,11 @@ class ServiceLevelSearch(SearchSchedule):
         """The limit of the percentile of response times, in seconds."""
         return self._options.below
 
+    @property
+    def objective(self) -> str:
+        """The objective, and the range of rates."""
+        return self._options.objective
+
     def _search_of(
         self, cell: SearchCell, result_of: Callable[[str], TrialResult | None], progress: Progress
     ) -> "ServiceSearch":

@@ -112,8 +112,10 @@ def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activit
 def refuse_searched(profile: Profile, loads: Iterable[Load], limit_s: float | None = None) -> None:
     """UsageError for a load, or a limit of response times in seconds, of a search that a tool of the profile lacks."""
     key = "maxima" if profile.loads else "schedule"
-    for workload in profile.tool if limit_s is not None else ():
+    for workload in profile.tool:
         tool, where = make_tool(workload), f"profile {profile.name}: {key}.below"
+        if limit_s is None:
+            break
         if not tool.reports_times:
             raise UsageError(
                 f"{where}: {workload.tool} measures no response times, so no rate can meet it; remove it "
@@ -132,10 +134,10 @@ def refuse_searched(profile: Profile, loads: Iterable[Load], limit_s: float | No
             _refuse(profile, f"tool {workload} in a search", Serve(workload, load))
             continue
         bounds = _BOUNDS[LoadKind.L1_BIT_RATE in tool.loads]
-        shares = [share for share in profile.loads if share.kind is LoadKind.OF_MAXIMUM]
+        shares = [f"{share.value:g}%" for share in profile.loads if share.kind is LoadKind.OF_MAXIMUM]
         if shares and profile.maxima is None:
             raise UsageError(
-                f"profile {profile.name}: loads: {shares[0].value:g}%: the maximum of {workload.tool} is a {bounds.unit}: "
+                f"profile {profile.name}: loads: {shares[0]}: the maximum of {workload.tool} is a {bounds.unit}: "
                 f"add `maxima: {{kind: slo, highest: {bounds.example}}}`"
             )
         raise UsageError(

@@ -21,7 +21,10 @@ MACVLAN = {"name": "macvlan", "kind": "container", "attachment": "macvlan", "for
 SERVED = {"frame_sizes": [], "tool": "http", "loads": ["100/s"]}
 
 REFUSED_OPTIONS: dict[str, tuple[dict[str, object], str]] = {
-    "a container's macvtap": ({"kind": "container", "attachment": "macvtap"}, "a container has macvlan"),
+    "a container's macvtap": (
+        {"kind": "container", "attachment": "macvtap"},
+        "macvtap needs a guest with its own kernel; for a container use macvlan",
+    ),
     "a container's user networking": (
         {"kind": "container", "attachment": "user"},
         "user networking needs a guest of kind qemu",
@@ -40,10 +43,6 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, object], str]] = {
         "a guest with `attachment: nat` forwards no frames",
     ),
     "user networking that forwards": ({"kind": "qemu", "attachment": "user", "forward": "route"}, "forwards no frames"),
-    "a container's macvtap": (
-        {"kind": "container", "attachment": "macvtap"},
-        "macvtap needs a guest with its own kernel; for a container use macvlan",
-    ),
     "libvirt's tap": ({"kind": "libvirt", "attachment": "tap"}, "write bridge"),
     "QEMU's macvlan": (
         {"kind": "qemu", "attachment": "macvlan"},
@@ -73,7 +72,8 @@ REFUSED_CAMPAIGNS: dict[str, tuple[Topology, Mapping[str, object], str]] = {
     "a neighbour that forwards": (
         shared_topology(uuts=[NAT]),
         {**SERVED, "scenarios": [{"name": "n", "activity": {"network": "20000fps"}}]},
-        "no UUT can serve: UUT nat: neighbour second forwards 64-byte frames at 20000fps: with `attachment: nat` no frames pass",
+        "no UUT can serve: UUT nat: neighbour second forwards 64-byte frames at 20000fps: with "
+        "`attachment: nat` no frames pass",
     ),
     "the neighbour's share of a maximum that does not exist": (
         shared_topology([{"name": "second", "streams": ["s2"], "kind": "raw", "forward": "route"}], uuts=[USER]),

@@ -186,7 +186,8 @@ WRONG = [
     ),
     (
         ("search", "netns", "slo"),
-        "profile slo searches rates of a tool, and `netbench search` searches frame rates: use `netbench run netns slo`",
+        "profile slo searches rates of a tool, and `netbench search` searches frame rates: use `netbench run netns "
+        "slo`",
     ),
     (
         ("run", "netns", "bandwidth", "--set", "loads=100fps"),
@@ -308,9 +309,40 @@ def test_a_dry_run_shows_clients_and_servers_as_their_machines_run_them(command,
     code, out, err = command("run", topology, "response-time", "--dry-run", "--uut", uut, *chosen)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    (at,) = [number for number, line in enumerate(lines) if line.startswith("# tool http at 50/s")]
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("# servers and taps")]
+    assert lines[at].endswith(f", in each trial of tool http on {uut}")
     assert lines[at + 1].startswith(f"  guest: {server}")
-    assert client in lines[at + 4]
+    assert [place for place in ("client", "guest") if f"-{place}.pcap " in lines[at + 2]] == ["client"]
+    assert "-guest.pcap " in lines[at + 3]
+    assert lines[at + 4] == f"# clients, in each trial of tool http at 50/s on {uut}"
+    assert client in lines[at + 5]
+
+
+def test_a_dry_run_shows_equal_commands_once(command):
+    """With NAT, taps and the server's address differ. The client's commands are equal."""
+    chosen = [*settings(loads="max,1Mbit/s"), "--set", "tool={kind: iperf3, message_size: [64, 128]}"]
+    uuts = ("--uut", "raw", "--uut", "container-bridge", "--uut", "container-nat")
+    code, out, err = command("run", "netns-attachments", "bandwidth", "--dry-run", *uuts, *chosen)
+    assert (code, err) == (0, "")
+    sizes = "tool iperf3 message_size=64", "tool iperf3 message_size=128"
+    assert [line for line in out.splitlines() if line.startswith(("# servers", "# clients"))] == [
+        f"# servers and taps, in each trial of {', '.join(sizes)} on raw, container-bridge",
+        f"# servers and taps, in each trial of {', '.join(sizes)} on container-nat",
+        *(
+            f"# clients, in each trial of {size} at {load} on every UUT"
+            for size in sizes
+            for load in ("max", "1Mbit/s")
+        ),
+    ]
+
+
+def test_a_dry_run_states_the_objective_of_a_search(command):
+    code, out, err = command("run", "netns", "slo", "--dry-run", "--uut", "route")
+    assert (code, err) == (0, "")
+    assert (
+        "# search: highest rate with p99 below 10 ms, at most 0 % errors and throughput that follows the rate; " in out
+    )
+    assert "to that of a closed-loop trial; width 5 %" in out
 
 
 def raising(error):

@@ -80,7 +80,8 @@ def reasons(kind: str, path: str) -> dict[str, str]:
     """The reasons of UUTs against a path, beside a workload that some of them serve."""
     tools = [{"kind": kind, "name": "other", "path": path}, {"kind": "http", "path": "loopback"}]
     refused = resolved(tools, *UUTS, loads=["max"]).unsupported
-    return {uut: of_uut["other"] for uut, of_uut in refused.items() if "other" in of_uut}
+    name = "other" if path == "to-guest" else f"other path={path}"
+    return {uut: of_uut[name] for uut, of_uut in refused.items() if name in of_uut}
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,10 @@ def test_what_is_written_down_reads_the_same():
             "raw, reference, virtualbox, xen",
         ),
         ("neighbours.0.nic=e100", "neighbours[0].nic: 'e100' is not allowed"),
-        ("uuts.0.neighbours={second: {memory: 1G}}", "uuts[0].neighbours.second.memory: unknown key"),
+        (
+            "uuts.0.neighbours={second: {memory: 1G}}",
+            "uuts[0].neighbours.second.memory: raw has no such option; kinds with it: container",
+        ),
         ("uuts.0.neighbours={second: {on: lab}}", "uuts[0].neighbours.second.on: unknown key; allowed here: "),
         ("uuts.0.neighbours={second: {host_cpus: [0]}}", "uuts[0].neighbours.second.host_cpus: unknown key"),
         ("neighbours.0={name: second, kind: raw, on: lab}", "neighbours[0].on: unknown key; allowed here: "),

@@ -285,13 +285,14 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str] | None, str]] = {
     ),
     "a tool with another unit": (
         {"tool": "iperf3"},
-        {},
+        {"percentile": "99"},
         "schedule.highest: iperf3 needs bounds in bit/s, such as 1Gbit/s",
     ),
     "a limit of times that the tool does not measure": (
         {"tool": "iperf3"},
         {"below": "10ms", "highest": "1Gbit/s"},
-        "schedule.below: iperf3 measures no response times, so no rate can meet it; remove it (`--set schedule.below=`)",
+        "schedule.below: iperf3 measures no response times, so no rate can meet it; remove it (`--set "
+        "schedule.below=`)",
     ),
     "a limit of the maxima of that tool": (
         {"tool": "iperf3", "loads": ["50%"], "maxima": {"kind": "slo", "below": "10ms", "highest": "1Gbit/s"}},
@@ -517,7 +518,7 @@ def test_a_dry_run_announces_searches():
     lab = topology(uuts=[ROUTE])
     lines = list(describe(make_request(lab, flow_profile({**BOUNDS, "below": "10ms"}))))
     assert "# trials: each depends on earlier results (slo)" in lines
-    assert any(line.startswith("# tool http at max, in each trial") for line in lines)
+    assert "# clients, in each trial of tool http at max on route" in lines
     lines = list(describe(make_request(lab, flow_profile(**SHARES))))
     assert "  route  dedicated  s1  http: the maximum that loads refer to" in lines
 
