@@ -17,6 +17,7 @@ from netbench.config.schema import Schema, raw_schema_of
 from netbench.model.packet_layers import ALIASES, LAYERS
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
+from netbench.model.units import LoadKind
 
 _ROOT = Path(__file__).parents[1]
 _TEMPLATE, _PAGE = _ROOT / "tools/reference.in.md", _ROOT / "docs/reference.md"
@@ -154,7 +155,7 @@ def _range(schema: Schema) -> str:
 def _default(schema: Schema, models: Mapping[str, Schema]) -> str:
     """Return a default as a user would write it; empty for none, and where the description states it."""
     value = schema.get("default")
-    if isinstance(value, dict) and value.keys() == {"kind"}:
+    if isinstance(value, dict) and (value.keys() == {"kind"} or value.get("kind") == LoadKind.MAX.value):
         value = value["kind"]
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         value = value[0].get("name")

@@ -16,6 +16,7 @@ from netbench.model.shipped_packets import SHIPPED_PACKETS
 from netbench.model.suggestions import choices
 from netbench.testbed.doctor.diagnosis import judge_platforms
 from netbench.testbed.doctor.platforms import Judgement, Platform
+from netbench.tools.base import Tool
 from netbench.vmm.base import Vmm
 
 Entry = dict[str, Any]
@@ -34,6 +35,7 @@ def listing(width: int, kind: str = "") -> str:
         lines.append(f"{'UUTs' if title == 'uuts' else title}:")
         for entry in entries:
             text = entry["broken"] if "broken" in entry else entry["description"]
+            text += f" Loads: {entry['loads']}." if "loads" in entry else ""
             lines.append(wrapped(f"  {entry['name']:32} ", text, width))
             if kind and title == PACKETS:
                 lines.append(f"    headers: {entry['headers']}")
@@ -64,7 +66,7 @@ def _entries() -> dict[str, list[Entry]]:
         plug_ins = installed(group)
         entries[title] = [
             *(
-                {"name": name, "description": _summary(kind), "origin": origin(group, name)}
+                {"name": name, "description": _summary(kind), "origin": origin(group, name), **_more_of(kind)}
                 for name, kind in plug_ins.kinds.items()
             ),
             *({"name": name, "broken": why} for name, why in plug_ins.broken.items()),
@@ -94,6 +96,11 @@ def _packets() -> Iterator[Entry]:
             "vary": dict(SHIPPED_PACKETS[packet.name].vary),
             "flows": packet.flows,
         }
+
+
+def _more_of(kind: type[object]) -> Entry:
+    """Return the fields that only tools have."""
+    return {"loads": kind.loads_text()} if issubclass(kind, Tool) else {}
 
 
 def _summary(kind: type[object]) -> str:

@@ -37,7 +37,8 @@ class ServiceOptions(BaseModel):
     width: Width = 0.05
     """Allowed distance of the final bounds, as a part of the upper one."""
     highest: ClientLoadField = Load(LoadKind.MAX)
-    """Highest rate of each client: 5000/s, or 1Gbit/s of payload; `max`: the rate of a closed-loop trial."""
+    """Highest rate of each client: 5000/s, or 1Gbit/s of payload; `max`: the rate of a closed-loop trial; for iperf3
+    give `lowest` too."""
     lowest: ClientLoadField | None = None
     """Lowest rate, at most half of the highest. Default: a thousandth of it, or more: with a response beyond the
     percentile in each trial."""

@@ -22,13 +22,13 @@ class ClientOptions(BaseModel):
     arrivals: Literal["even", "poisson"] = "even"
     """Intended starts at a rate, and think times: evenly spaced, or a Poisson process with the same mean."""
     connections: Annotated[int, Field(strict=True, ge=1, le=16_000)] = 1000
-    """Most connections at a rate. Operations without one wait, which is part of their response time."""
+    """Maximum number of connections at a rate. Operations without one wait, which is part of their response time."""
     clients: Annotated[int, Field(strict=True, ge=1, le=16_000)] = 10
     """Clients at load max: each starts its next operation a think time after its last one has ended."""
     think_time: Annotated[float, Field(ge=0, le=3600)] = 0.0
-    """Seconds between two operations of a client at load max."""
+    """Time between two operations of a client at load max, in seconds."""
     timeout: Annotated[float, Field(gt=0, le=_LONGEST_TIMEOUT_S)] = 10.0
-    """Seconds from the intended start after which an operation has failed."""
+    """Time from the intended start after which an operation has failed, in seconds."""
     workers: Annotated[int, Field(strict=True, ge=1, le=256)] = 1
     """Processes of nginx that serve."""
 

@@ -40,7 +40,7 @@ class Sockperf(Tool):
     """Ping-pong (load `max`), or messages at a rate that does not wait for replies (load `1000/s`).
 
     Round-trip times begin when a message is sent, not when it was due: compare `started` with `intended`. sockperf
-    starts 2.05 s late and runs for whole seconds: it measures for at least 4 s only if the duration is 7 s or more.
+    starts 2.05 s late and measures whole seconds: a duration of 5 s measures 2 s, 7 s measures 4 s.
     """
 
     Options: ClassVar[type[BaseModel]] = SockperfOptions
@@ -59,7 +59,7 @@ class Sockperf(Tool):
         if load.kind is LoadKind.OPERATION_RATE and (load.value < 1 or load.value % 1):
             return f"sockperf sends whole messages per second, not {load.value:g}"
         if demand.duration_s < _START_S + 1:
-            return f"sockperf starts {_START_S:g} s late, and runs for whole seconds: use a duration of 4 s or more"
+            return f"sockperf starts {_START_S:g} s late and measures whole seconds: use a duration of 4 s or more"
         return super().unsupported_reason(demand)
 
     def wire_view(self, load: Load) -> WireView:

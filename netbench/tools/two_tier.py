@@ -31,7 +31,7 @@ class TwoTierOptions(HttpOptions):
 
 
 class TwoTier(Http):
-    """As http, with the application in the first neighbour behind nginx."""
+    """As http, with the application in the first neighbour behind nginx. Its path is to-guest."""
 
     Options: ClassVar[type[BaseModel]] = TwoTierOptions
     paths: ClassVar[frozenset[FlowPath]] = frozenset({FlowPath.TO_GUEST})

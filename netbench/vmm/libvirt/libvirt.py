@@ -104,7 +104,7 @@ class Libvirt(Qemu):
     runs_hosts: ClassVar[bool] = False
     supports = replace(
         Qemu.supports,
-        attachments=("tap", "tap behind NAT"),
+        attachments=("bridge (tap)", "nat (tap)"),
         counters=("attachment (as domifstat counts)", "NICs, queue and IP layer inside"),
     )
     may_need = (

@@ -77,7 +77,7 @@ class Qemu(Vmm):
     nic_models = NIC_KINDS
     supports = replace(
         Vmm.supports,
-        attachments=("tap", "macvtap", "tap behind NAT", *(NETWORKS[network] for network in ENDING)),
+        attachments=("bridge (tap)", "macvtap", "nat (tap)", *ENDING),
         pinning=_PINNING,
     )
     emulated_without = "kvm"
