@@ -39,7 +39,7 @@ from netbench.testbed.resolved import make_backends
 from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.tools.base import Demand, FlowEnds, SecondTier, second_ends
-from netbench.trial.flow_ends import LOOPBACK_ADDRESS
+from netbench.trial.flow_routes import LOOPBACK_ADDRESS
 from netbench.trial.setup import Endpoints
 from netbench.trial.sources_and_sinks import Recording
 from netbench.trial.wire_taps import FlowAddresses, WireTap

@@ -38,7 +38,6 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "user networking that forwards": ({"kind": "qemu", "attachment": "user", "forward": "route"}, "forwards no frames"),
     "QEMU's macvlan": ({"kind": "qemu", "attachment": "macvlan"}, "it is for containers"),
-    "QEMU's former name of a bridge": ({"kind": "qemu", "attachment": "tap"}, "write bridge"),
     "queues of passt": (
         {"kind": "qemu", "attachment": "passt", "queues": 2, "cpus": 2},
         "with `attachment: passt` a guest has one queue; use bridge or nat",
@@ -70,6 +69,11 @@ REFUSED_CAMPAIGNS: dict[str, tuple[Topology, Mapping[str, object], str]] = {
         "the UUT has no such maximum: with `attachment: user` no frames pass",
     ),
     "a reverse stream": (topology_both_ways(uuts=[PASST]), SERVED, "stream back: a guest with `attachment: passt`"),
+    "a search of the time to connect to a host": (
+        topology(uuts=[USER, PASST]),
+        {"tool": "connect", "frame_sizes": (), "loads": (), "schedule": {"kind": "slo", "below": "10ms"}},
+        "the time to connect would be that of the host",
+    ),
     "the time to connect to a host": (
         topology(uuts=[USER, PASST]),
         {**SERVED, "tool": "connect"},

@@ -92,7 +92,7 @@ def measured(spec: TrialSpec, server: Server, reasons: tuple[Reason, ...] = ()) 
 
 
 def flow_profile(schedule=None, **more) -> Profile:
-    data = {"name": "web", "tool": "http", "repetitions": 1, "duration": "2s", "warm_up": 0}
+    data = {"name": "web", "tool": "http", "repetitions": 1, "duration": "2s", "warm_up": "1us"}
     return Profile.model_validate({**data, **({"schedule": {"kind": "slo", **schedule}} if schedule else {}), **more})
 
 
@@ -279,6 +279,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str] | None, str]] = {
     "frames": ({"tool": (), "frame_sizes": [64]}, {"below": "1s"}, "slo is not for frames"),
     "another schedule": ({}, {"kind": "search"}, "search is not for flows"),
     "a unit that the tool has not": ({}, {"highest": "1Gbit/s"}, "1Gbit/s is no load of this tool; write 100/s, max"),
+    "no warm-up": ({"warm_up": 0}, {"below": "1s"}, "warm_up: 0 s, and a search for a service level needs"),
     "a tool with another unit": ({"tool": "iperf3"}, {"below": "1s"}, "is no load of this tool; write 10Mbit/s, max"),
 }
 
@@ -472,7 +473,7 @@ def test_a_maximum_that_the_tester_limits_is_a_lower_bound():
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"maxima": {"kind": "loads"}, "loads": ["50%"]}, "show no maximum of frames"),
+        ({"maxima": {"kind": "loads"}, "loads": ["50%"]}, "show no maximum of a tool"),
         (
             {"tool": (), "frame_sizes": [64], "loads": ["50% of maximum"], "maxima": "slo"},
             "searches for rates of a tool",

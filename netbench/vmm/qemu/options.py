@@ -1,7 +1,6 @@
 """How a topology describes a guest under QEMU."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
@@ -58,9 +57,15 @@ def switch(value: object) -> object:
 
 
 _ATTACHED_OTHERWISE = {
-    "tap": "write bridge: a tap that is bridged to a NIC of the host",
     "macvlan": "it is for containers; a guest under QEMU has macvtap",
 }
+
+
+def _attachment(value: object) -> object:
+    """Return an attachment; topologies of version 0.1 have `tap` for `bridge`."""
+    return "bridge" if value == "tap" else refuse_attachment(value, _ATTACHED_OTHERWISE)
+
+
 NicModel = Literal["virtio-net-pci", "e1000", "vmxnet3", "rtl8139"]
 NIC_KINDS: Mapping[str, NicKind] = {
     "virtio-net-pci": "paravirtual",
@@ -81,7 +86,7 @@ class QemuOptions(GuestOptions):
     """Model of the virtual NICs."""
     attachment: Annotated[
         Literal["bridge", "macvtap", "nat", "user", "passt"],
-        BeforeValidator(partial(refuse_attachment, others=_ATTACHED_OTHERWISE)),
+        BeforeValidator(_attachment),
     ] = "bridge"
     """bridge: a tap, bridged. macvtap: a tap over the host's NIC, used by this guest alone. nat, user (SLIRP), passt: a
     private network; it serves only."""
