@@ -11,6 +11,7 @@ from netbench.cli.output import visible
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import CampaignWarning
+from netbench.model.workload import Workload
 from netbench.report.comparison import (
     Compared,
     cell_result_words,
@@ -39,9 +40,11 @@ from netbench.statistics.compared_cells import (
     ALL_CELLS,
     DISTURBING,
     Absence,
+    AnyCell,
     Campaign,
     CellSelection,
     Comparison,
+    Searched,
     reject_unknown,
 )
 from netbench.statistics.comparison import compare, why_nothing_compares
@@ -174,10 +177,35 @@ def _compared_flows(
             why, in_common = next((str(cell) for cell in is_in_both), ""), sentence("comparison.same_flows")
             text = sentence("comparison.cannot_compare", base=base.name, new=new.name, why=why or in_common)
             raise UsageError(text if why else sentence("comparison.compare_same", text=text))
-        limit = options.fail_on_regression
-        gate = None if limit is None else judge_flows(comparison, limit / 100)
-        compared.append(Compared(comparison, new.results, _settings(base, new), None, gate))
+        limit, maxima = options.fail_on_regression, _maxima_of_workloads(base, new, options)
+        gate = None if limit is None else judge_flows(comparison, limit / 100, maxima)
+        compared.append(Compared(comparison, new.results, _settings(base, new), maxima, gate))
     return compared
+
+
+def _maxima_of_workloads(
+    base: _StoredCampaign, new: _StoredCampaign, options: CompareOptions
+) -> SearchComparison | None:
+    """Return the searches for the maxima that loads of tools are shares of; None without any.
+
+    Those of the frames that neighbours forward are left out.
+    """
+    found = compare_searches(
+        base.name,
+        base.results,
+        new.name,
+        new.results,
+        selection=options.selection,
+        accept_disturbed=options.accept_disturbed,
+        of_maxima=True,
+    )
+    differences = tuple(each for each in found.differences if isinstance(each.place.traffic, Workload))
+    left_out = tuple(each for each in found.left_out if isinstance(_traffic_of(each.place), Workload))
+    return replace(found, differences=differences, left_out=left_out) if differences or left_out else None
+
+
+def _traffic_of(place: AnyCell) -> object:
+    return place.traffic if isinstance(place, Searched) else None
 
 
 def _why_not_compared(base: str, new: str, comparison: Comparison | SearchComparison, selection: CellSelection) -> str:

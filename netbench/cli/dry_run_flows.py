@@ -15,7 +15,7 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.workload import FlowPath
 from netbench.testbed.flow_checks import make_tool, workloads_in
 from netbench.tools.base import Demand, FlowEnds, SecondTier, second_ends
-from netbench.trial.flow_ends import LOOPBACK_ADDRESS
+from netbench.trial.flow_routes import LOOPBACK_ADDRESS
 from netbench.trial.wire_taps import FlowAddresses, WireTap
 from netbench.uut.base import TapPoint, UutPlan
 

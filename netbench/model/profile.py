@@ -264,7 +264,7 @@ class Profile(BaseModel):
         if not self.tool and self.witness != "all":
             raise KeyedError("witness", "is about the connections of a tool, and this profile sends frames; remove it")
         if self.tool and self.maxima and self.maxima.kind == LOADS:
-            raise KeyedError("maxima", "the loads of a tool show no maximum of frames; remove it, or write search")
+            raise KeyedError("maxima", "loads show no maximum of a tool, which this profile has; write slo or search")
         for load in self.loads:
             if load.kind is LoadKind.OPERATION_RATE and not self.tool:
                 raise KeyedError("loads", f"{load} is a rate of a tool's requests; write {load.value:g}fps")

@@ -6,9 +6,11 @@ from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
+from netbench.model.frame_size import FrameSize
 from netbench.model.scenario import Network
 from netbench.model.trial import GuestTask, TrialFrames, TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind, rate_text
+from netbench.model.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class ReplayedLoad:
     uut: str
     scenario: str
     streams: tuple[str, ...]
-    frame_size: str  # bytes with FCS, or the name of a mix
+    frame_size: str  # bytes with FCS, the name of a mix, or a workload with its options
     neighbour: str
     load: str
     rate: Annotated[float, Field(validation_alias=AliasChoices("rate", "fps"))]  # version 0.1: frames/s
@@ -70,8 +72,17 @@ def _key(trial: TrialSpec, guest: GuestTask) -> tuple[str, str, tuple[str, ...],
     load = share_of(trial, guest)
     if load is None:
         return None
-    size = trial.kind_of_traffic
-    return (trial.uut, trial.scenario, trial.streams, str(size), "" if guest is trial.victim else guest.name, load)
+    whose = "" if guest is trial.victim else guest.name
+    return (trial.uut, trial.scenario, trial.streams, _traffic_text(trial.kind_of_traffic), whose, load)
+
+
+def _traffic_text(traffic: FrameSize | Workload) -> str:
+    """Return a size as text, or a workload with the options that are not part of its name."""
+    if not isinstance(traffic, Workload):
+        return str(traffic)
+    written = {key: value for key, value in traffic.written.items() if key not in ("kind", "name")}
+    others = [text for key, value in written.items() if (text := f"{key}={value}") not in traffic.name]
+    return " ".join([traffic.name, *others])
 
 
 def share_of(trial: TrialSpec, guest: GuestTask) -> str | None:

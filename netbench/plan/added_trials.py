@@ -58,7 +58,8 @@ class AddedTrials:
 
     def _round(self, results: Mapping[str, TrialResult], calibrated: _Calibrated) -> Iterator[TrialSpec]:
         known = (*self._planned, *self._added)
-        measured = (results[trial.key] for trial in known if trial.key in results)
+        # Loads of flows are no rates of frames.
+        measured = (results[trial.key] for trial in known if trial.key in results and not trial.serves)
         groups = with_limits(gathered(TrialTotals.of(result.without_counters) for result in measured))
         repetitions = range(1, self._plan.profile.repetitions + 1)
         required: list[tuple[int, _Curve, Load]] = []  # repetition, curve, load

@@ -6,6 +6,7 @@ from math import inf
 
 from pydantic import BaseModel
 
+from netbench.config.plugins import TOOLS, plugins
 from netbench.errors import UsageError
 from netbench.model.frame_size import FrameSize
 from netbench.model.limits import LimitKind
@@ -16,6 +17,7 @@ from netbench.model.source_ceiling import SourceCeiling
 from netbench.model.topology import measured_pairs
 from netbench.model.trial import LoadReference, TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
+from netbench.model.workload import FlowPath
 from netbench.plan.added_trials import AddedTrials
 from netbench.plan.around_schedule import AfterCalibration, NoMaximumError
 from netbench.plan.schedule import CampaignPlan, Schedule
@@ -170,14 +172,19 @@ def calibration_plan(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
 def workload_calibration_plan(plan: CampaignPlan, spec: MaximaSpec) -> CampaignPlan:
     """Return the plan that finds the maxima of the workloads of the same UUTs, for each number of clients.
 
-    Neighbours are idle if they are present in all scenarios, or if their loads are shares of a maximum; otherwise the
-    victim is alone.
+    Neighbours are idle if they are present in all scenarios, if their loads are shares of a maximum, or if a workload
+    needs a second guest; otherwise the victim is alone.
     """
     profile = plan.profile
     neighbours = [guest.name for guest in plan.topology.neighbours]
     acts = [plan.topology.activity(scenario, name) for scenario in plan.scenarios for name in neighbours]
     present = bool(acts) and not any(isinstance(activity, Off) for activity in acts)
-    case = profile.scenario(SHARED_IDLE if present or sizes_referred_to(plan) else DEDICATED)
+    tools = plugins(TOOLS)
+    needs_second = any(
+        work.path is FlowPath.BETWEEN_GUESTS or tools[work.tool].needs_second_tier for work in profile.tool
+    )
+    is_shared = present or needs_second or bool(sizes_referred_to(plan))
+    case = profile.scenario(SHARED_IDLE if is_shared else DEDICATED)
     numbers = set[int]().union(*(source_numbers(plan.topology, profile, scenario) for scenario in plan.scenarios))
     seconds = spec.duration or profile.duration
     case = case.model_copy(update={"streams": tuple(sorted(numbers))})

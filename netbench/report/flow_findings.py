@@ -84,17 +84,18 @@ def _comparable(groups: Sequence[WorkloadGroup], figure: FlowFigure) -> list[Wor
     """The groups of one cell, of different UUTs: the least disturbed scenario, the cell that most UUTs have.
 
     Latencies are compared at the highest load that is a number. Rates are compared at `max`, or else at the highest
-    load, with the workload that has the highest rate.
+    load, with the workload that has the highest rate. Shares of maxima come last: they are another rate for each UUT.
     """
     scenarios = list(dict.fromkeys(group.scenario for group in groups))
     scenario = next(name for name in (DEDICATED, SHARED_IDLE, *scenarios) if name in scenarios)
     cells = grouped([group for group in groups if group.scenario == scenario], lambda group: group.cell)
 
-    def rank(same: Sequence[WorkloadGroup]) -> tuple[int, int, bool, float, float]:
+    def rank(same: Sequence[WorkloadGroup]) -> tuple[int, bool, int, bool, float, float]:
         load = same[0].load
         is_max = load.kind is LoadKind.MAX
         highest = max(group.figures[figure.name].mean for group in same) if figure.is_better_high else 0.0
-        return len(same), -same[0].sources, is_max is not bool(figure.kind), load.value, highest
+        is_share = load.kind is LoadKind.OF_MAXIMUM
+        return len(same), not is_share, -same[0].sources, is_max is not bool(figure.kind), load.value, highest
 
     return max(cells.values(), key=rank)
 

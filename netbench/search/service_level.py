@@ -117,6 +117,7 @@ class ServiceGoal(Goal):
         return (
             service.failed <= (self.loss_ratio or 0.0) * measured.intended
             and measured.offered >= enough
+            and measured.forwarded > 0
             and min(measured.forwarded, service.in_time) + service.failed >= enough
             and (self.part is None or self._is_fast(measured))
         )

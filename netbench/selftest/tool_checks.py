@@ -144,8 +144,9 @@ def _beside_wire(trials: "_FlowTrials", name: str, profile: Profile) -> Selftest
     common: dict[str, Any] = {"name": f"{name} beside the wire", "uut": SERVING.name}
     inside = trials.active.ready.inside
     assert inside is not None, "a bare Linux runs commands"
-    if missing := [program for program in tool.server_programs if not _has(inside, program)]:
-        return SelftestCheck(**common, passed=None, detail=f"skipped: {inside} has no {', '.join(missing)}")
+    for host, programs in ((inside, tool.server_programs), (trials.client, tool.client_programs)):
+        if missing := [program for program in programs if not _has(host, program)]:
+            return SelftestCheck(**common, passed=None, detail=f"skipped: {host} has no {', '.join(missing)}")
     result = trials.measure(profile, tool)
     if result.verdict is Verdict.INVALID:
         return SelftestCheck(**common, passed=False, detail=complaints(result))
@@ -188,6 +189,14 @@ class _FlowTrials:
     topology: Topology
     captures: Path
     active: ActiveGuest
+
+    @property
+    def client(self) -> Host:
+        """The host of the client."""
+        first = self.topology.own_streams[0].name
+        host = self.testbed.setup({}).endpoints[first].source_host
+        assert host is not None, "a testbed has the hosts of its sources"
+        return host
 
     def measure(self, profile: Profile, tool: Tool) -> TrialResult:
         """Make one trial with a tool, again while it is invalid, and return the last result."""

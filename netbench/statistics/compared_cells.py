@@ -105,7 +105,7 @@ class FlowCell:
     @classmethod
     def of(cls, group: WorkloadGroup, figure: str = "") -> "FlowCell":
         """Return the key of a group, or of one of its figures."""
-        return cls(group.uut, group.scenario, group.sources, group.workload.name, group.load, figure)
+        return cls(group.uut, group.scenario, group.sources, group.workload.name, group.load.as_requested, figure)
 
     def __str__(self) -> str:
         clients = f", {self.sources} clients" if self.sources > 1 else ""

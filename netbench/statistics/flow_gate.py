@@ -10,13 +10,27 @@ from netbench.statistics.change_interval import detectable_change, units_needed
 from netbench.statistics.compared_cells import LEAST_CHANGE
 from netbench.statistics.flow_comparison import FlowComparison, FlowDifference
 from netbench.statistics.intervals import RatioOfMeans, Unknown
-from netbench.statistics.regression_gate import EXCLUDED, SHOWN, CellResult, Gate, GateResult, not_compared
+from netbench.statistics.regression_gate import (
+    EXCLUDED,
+    SHOWN,
+    CellResult,
+    Gate,
+    GateResult,
+    judge_searches,
+    not_compared,
+)
+from netbench.statistics.search_comparison import SearchComparison
 from netbench.statistics.significance import FEWEST
 
 
-def judge_flows(comparison: FlowComparison, threshold: float) -> Gate:
-    """Return the gate at a threshold, a ratio of the base's figure; other figures than leading ones are not judged."""
-    return Gate(comparison.new.name, threshold, tuple(_results(comparison, max(threshold, LEAST_CHANGE))))
+def judge_flows(comparison: FlowComparison, threshold: float, maxima: SearchComparison | None = None) -> Gate:
+    """Return the gate at a threshold, a ratio of the base's figure; other figures than leading ones are not judged.
+
+    `maxima` are the searches for the maxima that loads are shares of: a guest with a lower one is offered less.
+    """
+    of_maxima = judge_searches(maxima, threshold).cells if maxima else ()
+    results = _results(comparison, max(threshold, LEAST_CHANGE))
+    return Gate(comparison.new.name, threshold, (*of_maxima, *results))
 
 
 def _results(comparison: FlowComparison, threshold: float) -> Iterator[CellResult]:

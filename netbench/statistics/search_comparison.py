@@ -178,7 +178,9 @@ def compare_searches(
             why = "the highest throughput of a sweep has no bounds; compare campaigns of `netbench run`"
             left_out.append(LeftOut(what, why, Absence.NO_BOUNDS))
         elif not all(own) and any(str(other) == str(what) and other != what for side in sides for other in side):
-            why = f"{traffic_text(what.traffic)} has other options in each campaign"
+            same_traffic = any(other.traffic == what.traffic for side in sides for other in side if other != what)
+            what_differs = "its rates in another unit" if same_traffic else "other options"
+            why = f"{traffic_text(what.traffic)} has {what_differs} in each campaign"
             left_out.append(LeftOut(what, why, Absence.OTHER_LOAD))
         elif not all(own):
             measured, missing, lacking = (base, new, after) if own[0] else (new, base, before)

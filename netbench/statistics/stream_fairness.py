@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import fmean
 
 from netbench.model.counts import l1_mbps
 from netbench.model.units import Load
@@ -22,7 +23,9 @@ class StreamFairness:
 
     `index` is Jain's index of the streams' throughputs: 1 if all are equal, 1/n if one of n streams has everything.
     `throughput_mbps` are L1 by stream. `p` is the smallest p of the paired t tests of all pairs of streams, corrected
-    for their number (Holm); None with fewer than three trials. All are over the valid trials.
+    for their number (Holm); None with fewer than three trials. All are over the valid trials. `differ`: the means of
+    two streams differ significantly, and by 0.1 % or more, as Schlosser et al. 2011, section 4, report of three
+    streams; None if that is unknown.
     """
 
     victim: Victim
@@ -31,17 +34,7 @@ class StreamFairness:
     index: Interval
     throughput_mbps: Mapping[str, Interval]
     p: float | None
-
-    @property
-    def differ(self) -> bool | None:
-        """Whether the mean throughputs of two streams differ significantly, and by 0.1 % or more; None if unknown.
-
-        Schlosser et al. 2011, section 4, report such a difference between three streams.
-        """
-        means = [interval.mean for interval in self.throughput_mbps.values()]
-        if max(means) - min(means) < _LEAST_DIFFERENCE * max(means):
-            return False
-        return None if self.p is None else self.p <= ALPHA
+    differ: bool | None
 
 
 def stream_fairness(groups: Iterable[Group]) -> tuple[StreamFairness, ...]:
@@ -66,7 +59,7 @@ def fairness_of_streams(group: Group) -> StreamFairness | None:
             name: mean_interval([l1_mbps(rate, size) or 0.0 for rate in rates])
             for name, rates in zip(names, of_streams, strict=True)
         },
-        _smallest_p(of_streams),
+        *_test(of_streams),
     )
 
 
@@ -77,9 +70,14 @@ def _rates(totals: TrialTotals) -> list[float]:
     return known if len(known) == len(rates) else []
 
 
-def _smallest_p(of_streams: Sequence[Sequence[float]]) -> float | None:
+def _test(of_streams: Sequence[Sequence[float]]) -> tuple[float | None, bool | None]:
+    """Return the smallest corrected p of two streams, and whether any two differ significantly by 0.1 % or more."""
+    pairs = list(combinations(of_streams, 2))
+    is_large = [abs(fmean(a) - fmean(b)) >= _LEAST_DIFFERENCE * max(fmean(a), fmean(b)) for a, b in pairs]
     if len(of_streams[0]) < FEWEST:
-        return None
-    pairs = combinations(of_streams, 2)
+        return None, None if any(is_large) else False
     ps = [paired_p([a - b for a, b in zip(first, second, strict=True)]) for first, second in pairs]
-    return min(holm([p for p in ps if p is not None]))
+    known = [(p, large) for p, large in zip(ps, is_large, strict=True) if p is not None]
+    corrected = holm([p for p, _ in known])
+    differ = any(p <= ALPHA and large for p, (_, large) in zip(corrected, known, strict=True))
+    return min(corrected, default=None), differ

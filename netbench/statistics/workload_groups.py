@@ -109,8 +109,11 @@ class WorkloadGroup:
 
     @property
     def cell(self) -> tuple[str, Load, int]:
-        """The key that cells of several UUTs and scenarios have in common: name of the workload, load, clients."""
-        return self.workload.name, self.load, self.sources
+        """The key that cells of several UUTs and scenarios have in common: name of the workload, load, clients.
+
+        A share of a maximum is the same load for all UUTs.
+        """
+        return self.workload.name, self.load.as_requested, self.sources
 
     def latencies(self, kind: str) -> Latencies | None:
         """Return all times of a kind over all valid trials, as one distribution; None without any."""

@@ -98,6 +98,11 @@ def refuse_workloads(profile: Profile, activities: Mapping[str, Iterable[Activit
             reason = "only the measured guest can have flows with a second guest; choose another tool or path"
         if reason:
             raise UsageError(f"profile {profile.name}: {where}: {reason}")
+        if guest != VICTIM and serve.load.kind is LoadKind.OF_MAXIMUM:
+            raise UsageError(
+                f"profile {profile.name}: {where} at {serve.load}: only the loads of the measured guest are shares of "
+                "a maximum; write a rate, such as 100/s"
+            )
         if (
             guest == VICTIM
             and denominator(profile.witness) > 1
@@ -268,7 +273,7 @@ def _unserved_reason(
     placed = PlacedTool.of(workload)
     if reason := guest.uut.path_reason(placed.path):
         return reason
-    connects = any(placed.tool.wire_view(load).wire_kind == "handshake" for load in loads)
+    connects = any(placed.tool.wire_view(load).wire_kind == "handshake" for load in loads or (Load(LoadKind.MAX),))
     if connects and placed.path is FlowPath.TO_GUEST and guest.uut.ends_connections:
         return (
             "its host accepts the connections of clients: the time to connect would be that of the host; use "

@@ -18,6 +18,7 @@ import time
 
 _BACKLOG = 4096
 _LONGEST_HEAD = 65536
+_SILENT_S = 10.0
 _END_OF_HEAD = b"\r\n\r\n"
 _CHECK_S = 0.2
 
@@ -33,6 +34,7 @@ def serve(listening: socket.socket, cpu_ns: int, response: bytes) -> None:
         except BlockingIOError:  # another process was faster
             continue
         began_ns = time.thread_time_ns()
+        connection.settimeout(_SILENT_S)  # a client that sends nothing
         with connection:
             try:
                 head = piece = connection.recv(_LONGEST_HEAD)

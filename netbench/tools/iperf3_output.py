@@ -1,6 +1,7 @@
 """The output of an iperf3 client, read strictly: its numbers must add up."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from math import isclose
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ INTERVAL_S = 0.25
 _LEFT_OUT_S = 0.1 * INTERVAL_S
 _START_S = 1e-3  # how far the start of an interval may be off: it is rounded
 _ROUNDED_S = 1e-5  # the same of all intervals together
+_RECEIVED_SINCE = 11  # of version 3
 _ROUNDED = 1e-6  # of seconds, in a rate
 
 
@@ -51,7 +53,8 @@ def _figures(
     if not isinstance(version, str):
         raise ToolError(f"iperf3's version is {version!r} in its output")
     is_upload, is_tcp = direction == "upload", protocol == "tcp"
-    here = total["sum_sent" if is_upload else "sum_received"]
+    is_old = not is_tcp and _is_older(version)
+    here = total["sum" if is_old else "sum_sent" if is_upload else "sum_received"]
     intervals = list(_intervals(output["intervals"], number_of(here["seconds"], "seconds")))
     whole = sum(interval.size for interval in intervals)
     retransmissions = lost = started = None
@@ -69,14 +72,16 @@ def _figures(
         if any("retransmits" in flow for flow in (total["sum_sent"], *senders)):
             retransmissions = _total(total["sum_sent"], "retransmits", senders)
     else:
-        received = total["sum_received"]
         flows = [flow["udp"] for flow in total["streams"]]
         started, missing = (_total(total["sum"], key, flows) for key in ("packets", "lost_packets"))
         size = whole_number(output["start"]["test_start"]["blksize"], "blksize")
-        seconds, arrived = number_of(here["seconds"], "seconds"), whole_number(received["bytes"], "bytes")
-        # `lost_packets` are gaps in the numbers: iperf3 does not count datagrams after the last one that arrived.
-        lost = started - arrived // size
-        _check_rate(received)
+        seconds, arrived, lost = number_of(here["seconds"], "seconds"), (started - missing) * size, missing
+        if not is_old:
+            # `lost_packets` are gaps in the numbers: iperf3 does not count datagrams after the last one that arrived.
+            received = total["sum_received"]
+            arrived = whole_number(received["bytes"], "bytes")
+            lost = started - arrived // size
+            _check_rate(received)
         if missing > lost or total["sum"]["bytes"] != started * size or arrived % size:
             raise ToolError(f"iperf3 reports {missing} lost datagrams of {started}, and other bytes than these have")
         if is_upload and whole != started * size:
@@ -100,6 +105,12 @@ def _figures(
         retransmissions=retransmissions,
         lost_datagrams=lost,
     )
+
+
+def _is_older(version: str) -> bool:
+    """Return whether a version reports UDP without what the receiver counted, as those before 3.11 do."""
+    found = re.fullmatch(r"iperf 3\.(\d+)\S*", version)
+    return found is not None and int(found[1]) < _RECEIVED_SINCE
 
 
 class _Interval(NamedTuple):

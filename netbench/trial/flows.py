@@ -162,10 +162,10 @@ class GuestFlows:
         }
 
     def _dropped(self, result: FlowResult) -> int | None:
-        """Return the drops of a result's receiver; None if both ends receive, or if they are unknown."""
+        """Return the drops of a result's receiver; None if both ends receive, if several flows do, or if unknown."""
         drops = self.socket_drops.get(result.stream)
         is_one_way = (result.to_server_bytes is None) != (result.to_client_bytes is None)
-        if drops is None or not is_one_way:
+        if drops is None or not is_one_way or len(self.ends) > 1:  # a host counts for all of its sockets together
             return None
         return drops.server if result.to_client_bytes is None else drops.client
 
@@ -218,7 +218,7 @@ def _apart(flows: GuestFlows) -> Iterator[Reason]:
     began_ns: dict[str, list[int]] = {}
     for ends in flows.ends:
         tap = next((tap for tap in flows.wire.get(ends.stream, ()) if tap.place == CLIENT), None)
-        if tap and tap.began_ns is not None:
+        if tap and tap.began_ns is not None and tap.one_of == 1:  # the first followed connection may be a later one
             began_ns.setdefault(machine_name(ends.client), []).append(tap.began_ns)
     for times in began_ns.values():
         apart_s = (max(times) - min(times)) / 1e9

@@ -1,6 +1,6 @@
 """A part of the connections as witness, where capturing all of them would disturb: their filter and percentiles."""
 
-from math import ceil, floor, sqrt
+from math import ceil, floor, inf, sqrt
 
 from netbench.model.flow_result import Latencies
 
@@ -23,14 +23,15 @@ def connection_filter(client: str, part: int) -> str:
     return "(" + " or ".join(f"({host} and {chosen})" for host, chosen in ends) + ")"
 
 
-def likely_range_ns(times: Latencies, per_hundred_thousand: int, connections: int) -> tuple[int, int]:
+def likely_range_ns(times: Latencies, per_hundred_thousand: int, connections: int) -> tuple[float, float]:
     """Return the range of a percentile of all requests, given the times of the followed ones.
 
     It is between order statistics, by the normal approximation of the binomial distribution. Requests of a connection
-    resemble each other: the number of independent times is that of connections at most.
+    resemble each other: the number of independent times is that of connections at most. A limit beyond the followed
+    times is 0 or infinite.
     """
     part, count = per_hundred_thousand / 100_000, times.count
     error = _ERRORS * sqrt(part * (1 - part) / max(1, min(count, connections)))
     ranks = floor((part - error) * count), ceil((part + error) * count)
     least, most = times.times_at_ns([max(1, ranks[0]), min(count, max(1, ranks[1]))])
-    return least, most
+    return least if ranks[0] >= 1 else 0.0, most if ranks[1] <= count else inf

@@ -26,7 +26,7 @@ from netbench.model.trial import GuestTask, TrialSpec
 from netbench.model.workload import Workload
 from netbench.sinks.base import Sink
 from netbench.tools.base import Tool
-from netbench.trial.flow_ends import FlowPlaces
+from netbench.trial.flow_routes import FlowPlaces
 from netbench.trial.flows import GuestFlows
 from netbench.trial.learning import LearningSchedule
 from netbench.trial.wire_taps import WireTap

@@ -20,7 +20,7 @@ from netbench.hosts.base import Host, Process
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.pipes import Lines, end
 from netbench.hosts.remote_code import output_path
-from netbench.model.flow_result import CLIENT, HOST, SERVERS, FlowResult, Latencies, WireFigures
+from netbench.model.flow_result import CLIENT, HOST, OUTSIDE, SERVERS, FlowResult, Latencies, WireFigures
 from netbench.model.flow_witness import BYTES_TOLERANCE, UNKNOWN_NS, Connections, FlowFigures, WireTraffic, disagreement
 from netbench.model.foreign_text import decoded
 from netbench.statistics.flow_figures import PERCENTILES, has_enough
@@ -298,6 +298,8 @@ def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigur
         end, where = "client", "behind the client's link: in its kernel, or"
     if guest.place == HOST:
         where = "in the user networking of the host, or"
+    elif guest.place == OUTSIDE and result.to_client_bytes is None:
+        where = "behind the server's link: in its kernel, or"
     if sent is None or arrived is None or client.dropped_frames or guest.dropped_frames:
         return
     on_link, allowed = sent - arrived, BYTES_TOLERANCE * sent

@@ -6,8 +6,6 @@ from typing import ClassVar
 
 from netbench.errors import ChangeError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.clock import wait_until
-from netbench.hosts.remote_code import program_command
 from netbench.linux.changes import MAIN_TABLE, AddRoute, Change, SetUp
 from netbench.linux.counters.iproute_counters import read_nics
 from netbench.linux.machine import Machine
@@ -17,7 +15,6 @@ from netbench.model.paths import InterfaceRef, Nic, StreamPath, inside_nics
 from netbench.model.points import PointKind, Points
 from netbench.model.virtualisation import Virtualisation
 from netbench.model.workload import FlowPath
-from netbench.uut import reception_probe
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.directions import sent_packet
 from netbench.uut.forwarding import (
@@ -42,6 +39,7 @@ from netbench.uut.guest_links import (
     points_inside,
     read_links,
 )
+from netbench.uut.guest_reception import await_reception
 from netbench.uut.packet_interfaces import PacketHandling
 from netbench.uut.packet_support import (
     added_bytes,
@@ -55,9 +53,6 @@ from netbench.uut.packet_support import (
 from netbench.uut.routing import await_silence
 from netbench.vmm.attachment import Attachment
 from netbench.vmm.base import GuestNic, GuestSpec, RunningGuest, Vmm, guest_directory
-
-_RECEPTION_S = 20.0
-_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +344,7 @@ class Guest(UnitUnderTest):
         if running.links:  # otherwise the probes of its testbed check whether frames reach it
             await_forwarding(site.machine, places_of(running.links))
             running.attached = bridges(site.machine, running.links)
-            self._await_reception(site, running)
+            await_reception(site, running.links, running.nics, running.machine, title)
 
     def _find_nics(self, paths: Sequence[StreamPath], host: Host, title: str) -> dict[str, GuestNics]:
         """Return the names of its NICs by stream, found by their MAC addresses."""
@@ -361,34 +356,6 @@ class Guest(UnitUnderTest):
             model = self._vmm.nic_model
             why = f": its kernel has no driver for {model}" if model else ""
             raise TestbedError(f"{title} has no NIC {error.args[0]}{why}") from None
-
-    def _await_reception(self, site: Site, running: StartedGuest) -> None:
-        """Return once every ingress NIC has received a frame: some have a carrier and receive nothing yet."""
-        points = points_inside(running.nics, own_kernel=False)
-
-        def received() -> dict[str, int]:
-            counters = running.machine.count(points).counters
-            return {reading.stream: reading.frames or 0 for reading in counters if reading.counter == "rx"}
-
-        before = received()
-        for link in running.links:
-            if link.role == "ingress":
-                host, interface = _in_front_of(link, site)
-                run_checked(host, program_command(host, reception_probe, interface, link.mac))
-        if not wait_until(
-            lambda: all(frames > before[stream] for stream, frames in received().items()), _RECEPTION_S, _POLL_S
-        ):
-            title = running.guest.spec.title
-            raise TestbedError(f"{title}: it takes no frames {_RECEPTION_S:g} s after its NICs came up")
-
-
-def _in_front_of(link: GuestLink, site: Site) -> tuple[Host, str]:
-    """Return the host and interface from which a frame enters the guest by a link."""
-    if not link.attachment.on_nic:
-        return site.host, link.interface
-    # Frames sent by such an interface leave through its NIC, away from the guest.
-    source = next(path.source for path in site.paths if path.name == link.stream)
-    return site.hosts[source.host], source.interface
 
 
 def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> Iterator[StreamPath]:

@@ -160,8 +160,8 @@ class PrivateGuest(Guest):
         for path in site.paths if self._network == "passt" else ():
             # passt learns the guest's MAC address from the first frame that the guest sends: a request for an address.
             nic, gateway = running.nics[path.name].ingress, PrivateNetwork.of(path).gateway
-            asked = ["ip", "neigh", "replace", gateway, "dev", nic, "lladdr", _ANY_MAC, "nud", "probe"]
-            run_checked(host, asked)
+            probe = ["ip", "neigh", "replace", gateway, "dev", nic, "lladdr", _ANY_MAC, "nud", "probe"]
+            run_checked(host, probe)
 
     @property
     def _stack(self) -> PointKind:

@@ -12,7 +12,7 @@ from netbench.linux.requirements import IN_NETNS, Feature, Probes
 from netbench.model.paths import StreamPath, server_port
 from netbench.model.traffic import PREFIX_LENGTH
 
-Network = Literal["nat", "user", "passt"]
+PrivateNetworkKind = Literal["nat", "user", "passt"]
 # Values of the option `attachment` with which a guest is in a private network: it serves, and forwards no frames.
 NETWORKS: Mapping[str, str] = {
     "nat": "NAT",

@@ -43,12 +43,10 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, object], str]] = {
         "a guest with `attachment: nat` forwards no frames",
     ),
     "user networking that forwards": ({"kind": "qemu", "attachment": "user", "forward": "route"}, "forwards no frames"),
-    "libvirt's tap": ({"kind": "libvirt", "attachment": "tap"}, "write bridge"),
     "QEMU's macvlan": (
         {"kind": "qemu", "attachment": "macvlan"},
         "macvlan needs a container; for a guest under QEMU use macvtap",
     ),
-    "QEMU's former name of a bridge": ({"kind": "qemu", "attachment": "tap"}, "write bridge"),
     "queues of passt": (
         {"kind": "qemu", "attachment": "passt", "queues": 2, "cpus": 2},
         "with `attachment: passt` a guest has one queue; use bridge or nat",
@@ -81,6 +79,11 @@ REFUSED_CAMPAIGNS: dict[str, tuple[Topology, Mapping[str, object], str]] = {
         "the UUT has no such maximum: with `attachment: user` no frames pass",
     ),
     "a reverse stream": (topology_both_ways(uuts=[PASST]), SERVED, "stream back: a guest with `attachment: passt`"),
+    "a search of the time to connect to a host": (
+        topology(uuts=[USER, PASST]),
+        {"tool": "connect", "frame_sizes": (), "loads": (), "schedule": {"kind": "slo", "below": "10ms"}},
+        "the time to connect would be that of the host",
+    ),
     "the time to connect to a host": (
         topology(uuts=[USER, PASST]),
         {**SERVED, "tool": "connect"},

@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 
 from netbench.errors import ExitCode
+from netbench.model.campaign import CampaignResults
+from netbench.model.scenario import Serve
+from netbench.model.trial import GuestTask
+from netbench.model.units import Load
 from netbench.model.verdict import CampaignWarning, Reason, ReasonKind, WarningKind
 from netbench.model.workload import workload_of
 from netbench.report.flow_comparison import flow_row
@@ -136,6 +140,25 @@ STEADY = (100, 101, 99, 100, 100.5, 99.5)
 )
 def test_a_bandwidth_that_falls_beyond_the_limit_is_a_regression(base, new, limit, expected):
     assert judge_flows(compared(rates(base), rates(new)), limit).outcome is expected
+
+
+def test_shares_of_different_maxima_are_the_same_load():
+    def at(found: str) -> CampaignResults:
+        share = replace(Load.parse("50% of maximum"), found=Load.parse(found))
+        trials = [
+            replace(measured, spec=replace(measured.spec, guests=(at_load(measured.spec.victim, share),)))
+            for measured in served(1.0).trials
+        ]
+        return flow_campaign(trials)
+
+    comparison = compared(at("100/s"), at("80/s"))
+    assert {difference.figure.name for difference in comparison.differences} >= {"completed_per_s", "response_p99_ms"}
+    assert comparison.left_out == ()
+
+
+def at_load(task: GuestTask, load: Load) -> GuestTask:
+    assert isinstance(task.activity, Serve)
+    return replace(task, activity=replace(task.activity, load=load))
 
 
 def test_an_inconclusive_figure_names_the_repetitions_that_decide_it():

@@ -1,6 +1,7 @@
 """Taps that follow a part of the connections: the chosen ones, and the range of a percentile."""
 
 import subprocess
+from math import inf
 
 import dpkt
 import numpy as np
@@ -56,6 +57,6 @@ def test_the_percentile_of_all_requests_is_within_the_range(part):
 
 def test_few_connections_show_little():
     times = latencies("exchange", [float(number) for number in range(1, 1001)])
-    wide, narrow = (likely_range_ns(times, 50_000, connections) for connections in (9, 1000))
-    assert wide == (1_000_000, 1_000_000_000)
+    wide, narrow = (likely_range_ns(times, 50_000, connections) for connections in (8, 1000))
+    assert wide == (0.0, inf), "a percentile beyond the followed times is unknown"
     assert narrow == pytest.approx((453_000_000, 548_000_000), abs=2_000_000)

@@ -17,8 +17,7 @@ from netbench.linux.changes import AddCgroup, AddRunDirectory
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology_specs import CpuShares
-from netbench.uut import forwarding
-from netbench.uut import guest as guest_module
+from netbench.uut import forwarding, guest_reception
 from netbench.uut.base import EVERYTHING, Assignment, Site, bring_up
 from netbench.uut.guest import Guest
 from netbench.uut.guest_links import guest_mac
@@ -184,7 +183,7 @@ class Life:
         monkeypatch.setattr(qemu, "find_image", self._image)
         for limit in ("_CARRIER_S", "_GUEST_CARRIER_S"):
             monkeypatch.setattr(forwarding, limit, 0.05)
-        monkeypatch.setattr(guest_module, "_RECEPTION_S", 0.05)
+        monkeypatch.setattr(guest_reception, "_RECEPTION_S", 0.05)
 
     def provision(self, paths=PATHS, entitlement=EVERYTHING) -> None:
         self.host = TapHost(self)

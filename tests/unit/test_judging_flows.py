@@ -15,13 +15,16 @@ from tests.unit.flows_factory import HTTP, flow, latencies, timed
 HERE = LocalHost("local", "RUN")
 
 
-def flows_of(*results: FlowResult, began_ns: tuple[int | None, ...] = (), load: str = "100/s") -> GuestFlows:
+def flows_of(
+    *results: FlowResult, began_ns: tuple[int | None, ...] = (), load: str = "100/s", one_of: int = 1
+) -> GuestFlows:
     """The flows of two seconds with these results; `began_ns` are the first packets beside their clients."""
     ends = [FlowEnds(result.stream, 1, HERE, HERE, "198.18.1.1", "/tmp") for result in results]
     serve = Serve(HTTP, Load.parse(load))
     task = GuestTask(VICTIM, serve, tuple(result.stream for result in results), None, 2.0)
     wire = {
-        result.stream: [WireFigures("client", began_ns=began)] for result, began in zip(results, began_ns, strict=False)
+        result.stream: [WireFigures("client", began_ns=began, one_of=one_of)]
+        for result, began in zip(results, began_ns, strict=False)
     }
     by_stream = {result.stream: result for result in results}
     return GuestFlows(task, serve, make_tool(HTTP), ends, results=by_stream, wire=wire)
@@ -33,6 +36,7 @@ def flows_of(*results: FlowResult, began_ns: tuple[int | None, ...] = (), load: 
         (flows_of(flow("a"), flow("b"), began_ns=(10**9, 12 * 10**8)), []),
         (flows_of(flow("a"), flow("b"), began_ns=(10**9, 13 * 10**8)), [("sources-apart", "")]),
         (flows_of(flow("a"), flow("b"), began_ns=(10**9, None)), []),
+        (flows_of(flow("a"), flow("b"), began_ns=(10**9, 13 * 10**8), one_of=8), []),
         (flows_of(flow("a", client_cpu_share=0.95)), [("tester-limited", "a")]),
         (flows_of(flow("a", client_cpu_share=0.85)), []),
         (flows_of(timed([2.0] * 100, client_late=latencies("late", [1.5] * 100))), [("tester-limited", "s1")]),

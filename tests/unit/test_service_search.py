@@ -92,7 +92,7 @@ def measured(spec: TrialSpec, server: Server, reasons: tuple[Reason, ...] = ()) 
 
 
 def flow_profile(schedule=None, **more) -> Profile:
-    data = {"name": "web", "tool": "http", "repetitions": 1, "duration": "2s", "warm_up": 0}
+    data = {"name": "web", "tool": "http", "repetitions": 1, "duration": "2s", "warm_up": "1us"}
     return Profile.model_validate({**data, **({"schedule": {"kind": "slo", **schedule}} if schedule else {}), **more})
 
 
@@ -309,6 +309,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str] | None, str]] = {
         None,
         "loads: 50%: the maximum of iperf3 is a bit rate: add `maxima: {kind: slo, highest: 1Gbit/s}`",
     ),
+    "no warm-up": ({"warm_up": 0}, {"below": "1s"}, "warm_up: 0 s, and a search for a service level needs"),
 }
 
 
@@ -501,7 +502,7 @@ def test_a_maximum_that_the_tester_limits_is_a_lower_bound():
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"maxima": {"kind": "loads"}, "loads": ["50%"]}, "show no maximum of frames"),
+        ({"maxima": {"kind": "loads"}, "loads": ["50%"]}, "show no maximum of a tool"),
         (
             {"tool": (), "frame_sizes": [64], "loads": ["50% of maximum"], "maxima": "slo"},
             "searches for rates of a tool",

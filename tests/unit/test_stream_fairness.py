@@ -15,6 +15,9 @@ UNEQUAL = [(900, 600, 300), (910, 590, 310), (890, 610, 290), (905, 595, 305)]
 NOISY = [(900, 600, 300), (300, 900, 600), (600, 300, 900), (610, 590, 600)]
 OF_CLOCKS = [(100_000, 100_001, 100_002)] * 4  # 0.002 % apart in every trial
 
+# The first two are 0.005 % apart in every trial; the third scatters by 1 %, and its mean is 0.5 % away.
+ONE_NOISY = [(100_000, 100_005, third) for third in (99_000, 101_800, 100_100, 101_200)]
+
 
 def shared(repetitions, *, sources=3, unknown=False):
     trials = [
@@ -39,8 +42,9 @@ def shared(repetitions, *, sources=3, unknown=False):
         (NOISY, 0.893, False),
         (OF_CLOCKS, 1.0, False),
         (UNEQUAL[:2], 0.859, None),
+        (ONE_NOISY, 1.0, False),
     ],
-    ids=["equal", "unequal", "noisy", "differences of clocks", "two trials"],
+    ids=["equal", "unequal", "noisy", "differences of clocks", "two trials", "clocks beside a noisy stream"],
 )
 def test_index_and_difference(repetitions, index, differ):
     (fairness,) = stream_fairness(group_trials(shared(repetitions)))

@@ -109,8 +109,8 @@ def needed_in_run(resolved: Resolved, host: str) -> list[Requirement]:
     wanted: list[Requirement] = list(_EVERYWHERE)
     if host in _sinks(topology):
         wanted += tools(plugins(SINKS)[resolved.profile.sink.kind].needs)
-    there = [name for name in topology.hosts if topology.machine(name) == host]
-    wanted += tools(needs_of_ends(topology, there, resolved.tools))
+    hosts = [name for name in topology.hosts if topology.machine(name) == host]
+    wanted += tools(needs_of_ends(topology, hosts, resolved.tools))
     if host == topology.uut_machine:
         wanted += [*tools(resolved.needs_there), *facilities(resolved.needs_there)]
     return list(dict.fromkeys(wanted))

@@ -16,7 +16,6 @@ from netbench.hosts.guest_agent.host import AgentHost
 from netbench.hosts.host_wrappers import outside
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.requirements import Command, Facility
-from netbench.vmm.attachment import refuse_attachment
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
 from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.libvirt.api import BINDINGS, AddLibvirtDomain
@@ -24,7 +23,7 @@ from netbench.vmm.libvirt.domain import LibvirtGuest, PrivateDaemon, domain_name
 from netbench.vmm.libvirt.domain_copy import CopySettings, ExistingDomain, LibvirtAgent
 from netbench.vmm.qemu.acceleration import choose
 from netbench.vmm.qemu.command import RunFiles, VirtualMachine, qemu_program
-from netbench.vmm.qemu.options import ATTACHED_OTHERWISE, QemuOptions
+from netbench.vmm.qemu.options import ATTACHED_OTHERWISE, QemuOptions, attachment_of
 from netbench.vmm.qemu.qemu import Qemu, qemu_version
 from netbench.vmm.qemu.qmp import GuestAgentHost
 
@@ -45,7 +44,7 @@ class LibvirtOptions(QemuOptions):
     uri: Annotated[str, Field(min_length=1)] | None = None
     """URI of the libvirtd. Default: a private one."""
     attachment: Annotated[
-        Literal["bridge", "nat"], BeforeValidator(partial(refuse_attachment, others=_ATTACHED_OTHERWISE))
+        Literal["bridge", "nat"], BeforeValidator(partial(attachment_of, others=_ATTACHED_OTHERWISE))
     ] = "bridge"
     """bridge: a tap, bridged. nat: a private network; it serves only."""
     domain: Annotated[str, Field(min_length=1)] | None = None

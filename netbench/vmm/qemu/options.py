@@ -58,9 +58,15 @@ def switch(value: object) -> object:
 
 
 ATTACHED_OTHERWISE = {
-    "tap": "for a tap that is bridged to a NIC of the host write bridge",
     "macvlan": "macvlan needs a container; for a guest under QEMU use macvtap",
 }
+
+
+def attachment_of(value: object, others: Mapping[str, str]) -> object:
+    """Return an attachment (topologies of version 0.1 have `tap` for `bridge`); ValueError, with the reason, for others."""
+    return "bridge" if value == "tap" else refuse_attachment(value, others)
+
+
 NicModel = Literal["virtio-net-pci", "e1000", "vmxnet3", "rtl8139"]
 NIC_KINDS: Mapping[str, NicKind] = {
     "virtio-net-pci": "paravirtual",
@@ -81,7 +87,7 @@ class QemuOptions(GuestOptions):
     """Model of the virtual NICs."""
     attachment: Annotated[
         Literal["bridge", "macvtap", "nat", "user", "passt"],
-        BeforeValidator(partial(refuse_attachment, others=ATTACHED_OTHERWISE)),
+        BeforeValidator(partial(attachment_of, others=ATTACHED_OTHERWISE)),
     ] = "bridge"
     """bridge: a tap, bridged. macvtap: a tap over the host's NIC, used by this guest alone. nat, user (SLIRP), passt: a
     private network; it serves only."""
