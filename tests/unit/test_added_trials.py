@@ -15,6 +15,7 @@ from netbench.plan.selection import choose
 from netbench.plan.trial_order import StaticPlan
 from netbench.statistics.groups import group_trials
 from netbench.statistics.limits import contradictory_maxima, with_limits
+from tests.unit.flows_factory import flow, flow_trial
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import campaign, stream_counts, trial
 
@@ -152,3 +153,11 @@ def test_a_contradiction_names_both_numbers():
 )
 def test_a_share_above_a_lower_bound_is_offered_where_the_sources_hold_it(reference, part):
     assert reference.part(150) == part
+
+
+def test_loads_of_flows_add_no_trials():
+    """Neighbours' loads may be shares of a maximum of frames while the victim serves."""
+    asked = choose(topology(), profile(tool="http", frame_sizes=(), loads=["100/s", "max"]))
+    plan = StaticPlan(asked)
+    results = {spec.key: replace(flow_trial(flow()), spec=spec) for spec in plan.trials}
+    assert AddedTrials(asked, plan.trials).next(results, {}) is None

@@ -710,3 +710,11 @@ def test_what_somebody_wrote_does_not_control_a_terminal(command, results, tmp_p
     results.path.rename(path)
     assert command("report", path)[1] == f"report: {tmp_path}/\\x1b[31mx/report.html\n"
     assert "No such command '\\x1b[31m'" in command("\x1b[31m")[2]
+
+
+def test_tools_are_listed_with_their_loads(command):
+    code, out, err = command("list", "tools")
+    assert (code, err) == (0, "")
+    words = " ".join(out.split())
+    assert "Loads: 10Mbit/s, max. sockperf" in words
+    assert {entry["loads"] for entry in json.loads(command("list", "tools", "--json")[1])["tools"]} >= {"100/s, max"}

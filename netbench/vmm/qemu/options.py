@@ -63,7 +63,7 @@ ATTACHED_OTHERWISE = {
 
 
 def attachment_of(value: object, others: Mapping[str, str]) -> object:
-    """Return an attachment; topologies of version 0.1 have `tap` for `bridge`. ValueError, with the reason, for `others`."""
+    """Return an attachment, `bridge` for `tap` of version 0.1; ValueError for one that `others` has a reason against."""
     return "bridge" if value == "tap" else refuse_attachment(value, others)
 
 
