@@ -718,3 +718,12 @@ def test_tools_are_listed_with_their_loads(command):
     words = " ".join(out.split())
     assert "Loads: 10Mbit/s, max. sockperf" in words
     assert {entry["loads"] for entry in json.loads(command("list", "tools", "--json")[1])["tools"]} >= {"100/s, max"}
+
+
+def test_a_dry_run_names_a_skipped_uut_without_all_its_workloads(command):
+    code, out, err = command("run", "netns", "bandwidth", "--dry-run", "--uut", "bridge", "--uut", "route")
+    assert (code, err) == (0, "")
+    assert (
+        "# UUT bridge is skipped: it has no IP address with `forward: bridge`; use `forward: route`" in out.splitlines()
+    )
+    assert not [line for line in out.splitlines() if line.startswith(("# servers", "# clients")) and "bridge" in line]

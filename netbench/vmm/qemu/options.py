@@ -63,7 +63,7 @@ ATTACHED_OTHERWISE = {
 
 
 def attachment_of(value: object, others: Mapping[str, str]) -> object:
-    """Return an attachment, `bridge` for `tap` of version 0.1; ValueError for one that `others` has a reason against."""
+    """Return an attachment, `bridge` for `tap` of version 0.1; ValueError, with its reason, for one of `others`."""
     return "bridge" if value == "tap" else refuse_attachment(value, others)
 
 
