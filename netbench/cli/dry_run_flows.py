@@ -1,7 +1,7 @@
 """The commands of flows in a dry run: servers, taps and clients of each workload, once for UUTs with equal commands."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -36,24 +36,26 @@ def flow_commands(request: CampaignRequest) -> Iterator[str]:
                 lines = tuple(line for of_stream in commands for line in of_stream[index])
                 blocks.setdefault(lines, {}).setdefault(title, {})[uut] = None
     for title, blocks in (("servers and taps", around), ("clients", clients)):
-        every = list(dict.fromkeys(uut for users in blocks.values() for uuts in users.values() for uut in uuts))
+        all_workloads = {workload: None for users in blocks.values() for workload in users}
+        all_uuts = {uut: None for users in blocks.values() for uuts in users.values() for uut in uuts}
         for lines, users in blocks.items():
-            yield f"# {title}, in each trial of {_users_text(users, every)}"
+            by_uuts: dict[tuple[str, ...], list[str]] = {}
+            for workload, uuts in users.items():
+                by_uuts.setdefault(tuple(uuts), []).append(workload)
+            places = (
+                f"{_names(uuts, all_uuts, 'every UUT')}: {_names(workloads, all_workloads, 'every workload')}"
+                for uuts, workloads in by_uuts.items()
+            )
+            yield f"# {title}, in each trial on {'; on '.join(places)}"
             yield from lines
 
 
 _Users = dict[str, dict[str, None]]  # UUTs by workload, in their order
 
 
-def _users_text(users: _Users, every: list[str]) -> str:
-    """Return workloads, with the UUTs that have them, of the names of all."""
-    by_uuts: dict[tuple[str, ...], list[str]] = {}
-    for workload, uuts in users.items():
-        by_uuts.setdefault(tuple(uuts), []).append(workload)
-    return "; ".join(
-        f"{', '.join(workloads)} on {'every UUT' if [*uuts] == every != every[:1] else ', '.join(uuts)}"
-        for uuts, workloads in by_uuts.items()
-    )
+def _names(names: Sequence[str], all_names: Iterable[str], of_all: str) -> str:
+    """Return names as text: `of_all` for all of several."""
+    return of_all if len(names) > 1 and {*names} == {*all_names} else ", ".join(names)
 
 
 class _OtherMachine(LocalHost):

@@ -310,11 +310,11 @@ def test_a_dry_run_shows_clients_and_servers_as_their_machines_run_them(command,
     assert (code, err) == (0, "")
     lines = out.splitlines()
     (at,) = [number for number, line in enumerate(lines) if line.startswith("# servers and taps")]
-    assert lines[at].endswith(f", in each trial of tool http on {uut}")
+    assert lines[at] == f"# servers and taps, in each trial on {uut}: tool http"
     assert lines[at + 1].startswith(f"  guest: {server}")
     assert [place for place in ("client", "guest") if f"-{place}.pcap " in lines[at + 2]] == ["client"]
     assert "-guest.pcap " in lines[at + 3]
-    assert lines[at + 4] == f"# clients, in each trial of tool http at 50/s on {uut}"
+    assert lines[at + 4] == f"# clients, in each trial on {uut}: tool http at 50/s"
     assert client in lines[at + 5]
 
 
@@ -326,13 +326,9 @@ def test_a_dry_run_shows_equal_commands_once(command):
     assert (code, err) == (0, "")
     sizes = "tool iperf3 message_size=64", "tool iperf3 message_size=128"
     assert [line for line in out.splitlines() if line.startswith(("# servers", "# clients"))] == [
-        f"# servers and taps, in each trial of {', '.join(sizes)} on raw, container-bridge",
-        f"# servers and taps, in each trial of {', '.join(sizes)} on container-nat",
-        *(
-            f"# clients, in each trial of {size} at {load} on every UUT"
-            for size in sizes
-            for load in ("max", "1Mbit/s")
-        ),
+        "# servers and taps, in each trial on raw, container-bridge: every workload",
+        "# servers and taps, in each trial on container-nat: every workload",
+        *(f"# clients, in each trial on every UUT: {size} at {load}" for size in sizes for load in ("max", "1Mbit/s")),
     ]
 
 

@@ -519,7 +519,7 @@ def test_a_dry_run_announces_searches():
     lab = topology(uuts=[ROUTE])
     lines = list(describe(make_request(lab, flow_profile({**BOUNDS, "below": "10ms"}))))
     assert "# trials: each depends on earlier results (slo)" in lines
-    assert "# clients, in each trial of tool http at max on route" in lines
+    assert "# clients, in each trial on route: tool http at max" in lines
     lines = list(describe(make_request(lab, flow_profile(**SHARES))))
     assert "  route  dedicated  s1  http: the maximum that loads refer to" in lines
 
