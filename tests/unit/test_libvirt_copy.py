@@ -284,7 +284,10 @@ def test_what_would_be_done_is_reported_and_no_one_asked():
         ({"domain": "web", "uri": URI, "cpus": 2}, "cpus: leave it out; with `domain` it is as the domain has it"),
         ({"domain": "web", "uri": URI, "channel": "guest-agent"}, "channel: leave it out; .* guest agent"),
         ({"domain": "", "uri": URI}, "domain"),
-        ({"domain": "web", "uri": URI, "attachment": "macvtap"}, "attachment: libvirt attaches its guests by taps"),
+        (
+            {"domain": "web", "uri": URI, "attachment": "macvtap"},
+            "libvirt attaches its guests by bridge or nat; for macvtap use kind qemu",
+        ),
     ],
 )
 def test_what_the_domain_reports_is_not_reported_again(options, why):
