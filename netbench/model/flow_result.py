@@ -157,8 +157,14 @@ class FlowResult:
 
     @property
     def completed_per_s(self) -> float | None:
-        """Completed operations per second."""
-        return None if self.completed is None or not self.duration_s else self.completed / self.duration_s
+        """Operations that succeeded within the measured time, per second; under overload, others succeed later."""
+        number = self.completed if self.completed_in_time is None else self.completed_in_time
+        return None if number is None or not self.duration_s else number / self.duration_s
 
     def _bps(self, number: int | None) -> float | None:
-        return None if number is None or not self.duration_s else 8 * number / self.duration_s
+        """Return payload in bit/s; of operations, the part of those that succeeded within the measured time."""
+        if number is None or not self.duration_s:
+            return None
+        is_known = self.completed_in_time is not None and self.completed
+        part = (self.completed_in_time or 0) / (self.completed or 1) if is_known else 1.0
+        return 8 * number * part / self.duration_s

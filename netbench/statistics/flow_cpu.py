@@ -56,7 +56,8 @@ def per_operation_ms(trial: TrialResult) -> dict[str, dict[str, float]]:
         guest.name: {
             whose: 1000 * max(0.0, guest.cpu_s[whose] - guest.cpu_s.get(LOAD, 0.0)) / operations
             for whose in _CONSUMERS
-            if whose in guest.cpu_s
+            # A client that has ended in a container leaves no CPU time behind: that is unknown, not 0.
+            if whose in guest.cpu_s and (guest.name == VICTIM or guest.cpu_s[whose] > 0)
         }
         for guest in trial.guests
         if guest.name == VICTIM or guest.name not in serving

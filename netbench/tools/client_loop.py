@@ -137,15 +137,25 @@ class Loop:
         self._end_ns = begin + round(settings.duration_s * _NS)
         self._measured_from_ns = begin + round(settings.warm_up_s * _NS)
         if not settings.rate:
-            # Clients start one after the other within a think time: together they would come in waves.
-            step_ns = settings.think_time_s * _NS / settings.clients
-            self._thinking = [(begin + round(client * step_ns), client) for client in range(settings.clients)]
+            self._thinking = sorted(
+                (begin + delay_ns, client) for client, delay_ns in enumerate(self._first_thinks_ns())
+            )
         self._loop(begin, offsets)
         self.figures.cpu_share = (time.process_time_ns() - cpu) / (time.monotonic_ns() - begin)
         for session in list(self._sessions.values()):
             self._drop(session)
         self._epoll.close()
         return self.figures
+
+    def _first_thinks_ns(self) -> list[int]:
+        """Return when each client of a closed loop begins: together they would come in waves.
+
+        They are spread over a think time, or drawn as later think times are, so that the rate is steady from the start.
+        """
+        think_ns, clients = self._settings.think_time_s * _NS, self._settings.clients
+        if self._settings.poisson and think_ns:
+            return [round(self._random.expovariate(1 / think_ns)) for _ in range(clients)]
+        return [round(client * think_ns / clients) for client in range(clients)]
 
     def complete(
         self, session: ClientConnection, *, keep: bool, arrived_ns: int | None = None, after_ns: int | None = None

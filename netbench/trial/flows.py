@@ -53,6 +53,8 @@ class GuestFlows:
     taps: Sequence[WireTap] = ()
     wire: dict[str, list[WireFigures]] = field(default_factory=dict)  # by stream
     results: dict[str, FlowResult] = field(default_factory=dict)
+    # Whether no other guest of the trial serves: hosts count dropped datagrams for all of their sockets together.
+    is_alone: bool = True
     # By stream: until the clients start, and then by them.
     socket_drops: dict[str, SocketDrops] = field(default_factory=dict)
 
@@ -165,7 +167,7 @@ class GuestFlows:
         """Return the drops of a result's receiver; None if both ends receive, if several flows do, or if unknown."""
         drops = self.socket_drops.get(result.stream)
         is_one_way = (result.to_server_bytes is None) != (result.to_client_bytes is None)
-        if drops is None or not is_one_way or len(self.ends) > 1:  # a host counts for all of its sockets together
+        if drops is None or not is_one_way or len(self.ends) > 1 or not self.is_alone:
             return None
         return drops.server if result.to_client_bytes is None else drops.client
 

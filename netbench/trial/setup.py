@@ -165,6 +165,9 @@ def guests_of(setup: TrialSetup, spec: TrialSpec, captures: Path | None = None) 
         catch_up = spec.catch_up if task is spec.victim else None
         traffic = {ends.path.name: _traffic(setup, ends, active, task, trial, catch_up) for ends in endpoints}
         guests.append(TrialGuest(task.name, active, setup.loads.get(task.name), endpoints, traffic))
+    serving = [guest.flows for guest in guests if guest.flows]
+    for flows in serving:
+        flows.is_alone = len(serving) == 1
     return guests
 
 

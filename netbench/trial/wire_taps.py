@@ -178,10 +178,13 @@ def _read_tcp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
 
 
 def _handshakes(connections: Connections, skipped: int, warm_up_ns: int) -> NDArray[np.int64]:
-    """Return the times of complete, unambiguous handshakes of connections that began after the warm-up, in ns."""
+    """Return the times from the first SYN to the ACK of connections that began after the warm-up, in ns.
+
+    They contain the wait for a SYN that is sent again, as a client's time to connect does.
+    """
     columns = connections.began_ns, connections.to_syn_ack_ns, connections.to_ack_ns
     began, there, back = (np.array(column, np.int64)[skipped:] for column in columns)
-    is_known = (there != UNKNOWN_NS) & (back != UNKNOWN_NS) & ~np.array(connections.is_ambiguous, np.bool_)[skipped:]
+    is_known = (there != UNKNOWN_NS) & (back != UNKNOWN_NS)
     measured: NDArray[np.int64] = (there + back)[is_known & _measured(began, warm_up_ns)]
     return measured
 
@@ -210,8 +213,8 @@ def _read_udp(tap: WireTap, view: WireView, warm_up_ns: int) -> WireFigures:
         dropped_frames=tap.dropped,
         to_server_bytes=traffic.to_server.payload_bytes,
         to_client_bytes=traffic.to_client.payload_bytes,
-        to_server_segments=traffic.to_server.datagrams,
-        to_client_segments=traffic.to_client.datagrams,
+        to_server_segments=traffic.to_server.datagrams - traffic.to_server.incomplete_datagrams,
+        to_client_segments=traffic.to_client.datagrams - traffic.to_client.incomplete_datagrams,
         connections=len(traffic.sessions),
         latencies=(times,) if times else (),
         began_ns=traffic.quality.first_ns,
@@ -292,30 +295,34 @@ def _without_buffered(tool: FlowFigures, wire: FlowFigures, buffered: int) -> Fl
 def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigures) -> Iterator[str]:
     """Yield a text if a tool reports another number of lost datagrams than was lost between the two taps."""
     sent, arrived = client.to_server_segments, guest.to_server_segments
-    end, where = "server", f"behind the {guest.place}'s link: at its NIC, in its kernel, or"
+    sender, receiver = "client", "server"
+    where = f"behind the {'server' if guest.place == OUTSIDE else 'guest'}'s link: at its NIC, in its kernel, or"
     if result.to_client_bytes is not None:
         sent, arrived = guest.to_client_segments, client.to_client_segments
-        end, where = "client", "behind the client's link: in its kernel, or"
-    if guest.place == HOST:
+        sender, receiver, where = "server", "client", "behind the client's link: in its kernel, or"
+    elif guest.place == HOST:
         where = "in the user networking of the host, or"
-    elif guest.place == OUTSIDE and result.to_client_bytes is None:
-        where = "behind the server's link: in its kernel, or"
     if sent is None or arrived is None or client.dropped_frames or guest.dropped_frames:
         return
     on_link, allowed = sent - arrived, BYTES_TOLERANCE * sent
     if abs(lost - on_link) <= allowed:
         return
-    others = f"the others were dropped {where} in the socket of the tool's {end}"
-    if result.socket_drops is not None:
-        at_socket = max(0, min(result.socket_drops, lost - on_link))
-        others = (
-            f"{at_socket:,} of the others were dropped at the full socket of the tool's {end}, by its kernel's counter"
-        )
-        if lost - on_link > at_socket:
-            others += f", and {lost - on_link - at_socket:,} before it, or not read by its end"
+    parts = []
+    before = max(0, (result.started or 0) - sent)
+    if before > allowed:
+        parts.append(f"{before:,} of the others were lost between the tool's {sender} and the tap beside it")
+    behind = lost - on_link - (before if before > allowed else 0)
+    if behind > allowed and result.socket_drops is None:
+        others = "the others" if not parts else f"{behind:,}"
+        parts.append(f"{others} were dropped {where} in the socket of the tool's {receiver}")
+    elif behind > allowed:
+        at_socket = max(0, min(result.socket_drops or 0, behind))
+        parts.append(f"{at_socket:,} were dropped at the full socket of the tool's {receiver}, by its kernel's counter")
+        if behind > at_socket:
+            parts.append(f"{behind - at_socket:,} before it, or not read by its end")
     yield (
         f"{lost:,} of {result.started or 0:,} datagrams lost by the tool, {on_link:,} of {sent:,} between the taps: "
-        f"{others}"
+        f"{', and '.join(parts) or 'the tool reports fewer'}"
     )
 
 

@@ -66,7 +66,13 @@ CASES = {
         replace(DATAGRAMS, socket_drops=90),
         (tap(CLIENT), tap(GUEST)),
         UDP,
-        ("90 of the others were dropped at the full socket of the tool's server, by its kernel's counter, and 10 ",),
+        ("90 were dropped at the full socket of the tool's server, by its kernel's counter, and 10 before it",),
+    ),
+    "datagrams of the server lost before its tap": (
+        replace(DATAGRAMS, to_server_bytes=None, to_client_bytes=9_900_000),
+        (tap(CLIENT, to_client_segments=9_900), tap(GUEST, to_client_segments=9_900)),
+        UDP,
+        ("0 of 9,900 between the taps: 100 of the others were lost between the tool's server and the tap beside it",),
     ),
     "bytes that differ at the host": (
         UPLOAD,
