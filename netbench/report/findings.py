@@ -280,8 +280,8 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         for search in sorted(of_setting, key=lambda search: search.lower or 0.0, reverse=True):
             text = f"{label(search.uut, results.emulated)} {bounds_text(search)}"
             parts.append(text if base is None or base is search else f"{text}, {_bounds_ratio(search, base)}")
-    what = traffic.name if isinstance(traffic, Workload) else traffic.frames_text
-    at = f"{what} in {scenario}" if scenario else what
+    traffic_name = traffic.name if isinstance(traffic, Workload) else traffic.frames_text
+    at = f"{traffic_name} in {scenario}" if scenario else traffic_name
     others = f"{'; '.join(parts[1:])}. " if parts[1:] else ""
     lead = sentence("findings.highest_load", goal=goal, first=parts[0])
     details = sentence("findings.search_conditions", others=others, conditions=f"{at}, {per_stream}")

@@ -127,7 +127,7 @@ class PublishedPaper:
             citation=f"{', '.join(source['authors'])}: {source['title']}. {source['published']}.",
             doi=source.get("doi", ""),
             tables={table["number"]: PublishedTable(**table) for table in data.get("tables", ())},
-            notes={f"{what} {number}": text for what, texts in notes.items() for number, text in texts.items()},
+            notes={f"{kind} {number}": text for kind, texts in notes.items() for number, text in texts.items()},
             figures=tuple(PublishedFigure.of(figure) for figure in data.get("figures", ())),
             uuts={name: RepeatedPlatform(**platform) for name, platform in data.get("uuts", {}).items()},
             about=data.get("about", ""),

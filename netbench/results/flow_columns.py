@@ -53,7 +53,7 @@ def _times(kind: str) -> list[ExportColumn[Any]]:
     ]
 
 
-def _errors(row: Any) -> str | None:  # noqa: ANN401 - likewise
+def _errors(row: Any) -> str | None:  # noqa: ANN401 - a row of a module that imports this one
     flow: FlowResult | None = row.flow
     return None if flow is None else ";".join(f"{kind}={number}" for kind, number in flow.errors.items())
 
@@ -62,7 +62,7 @@ def _tap(place: str) -> list[ExportColumn[Any]]:
     """Return the columns of a tap, beside the client or on the server's side."""
 
     def column(name: str) -> ExportColumn[Any]:
-        def cell(row: Any) -> Cell:  # noqa: ANN401 - likewise
+        def cell(row: Any) -> Cell:  # noqa: ANN401 - a row of a module that imports this one
             tap = None if row.flow is None else tap_of(row.flow, place)
             number: int | None = None if tap is None else getattr(tap, name)
             return number
@@ -75,7 +75,7 @@ def _tap(place: str) -> list[ExportColumn[Any]]:
 def _wire_percentile(kind: str, part: int) -> Read:
     """Return the reader of a percentile of times on the wire beside the client, in ms."""
 
-    def cell(row: Any) -> float | None:  # noqa: ANN401 - likewise
+    def cell(row: Any) -> float | None:  # noqa: ANN401 - a row of a module that imports this one
         tap = None if row.flow is None else tap_of(row.flow, CLIENT)
         times = next((times for times in tap.latencies if times.kind == kind), None) if tap else None
         return percentile_ms(times, part)
@@ -90,12 +90,12 @@ _OF_TAPS = (
 _WHOLE = ("retransmissions",)  # figures with a column of integers
 
 
-def _client_late(row: Any) -> float | None:  # noqa: ANN401 - likewise
+def _client_late(row: Any) -> float | None:  # noqa: ANN401 - a row of a module that imports this one
     late = None if row.flow is None else row.flow.client_late
     return None if late is None else late.percentile_ns(99_000) / NS_PER_MS
 
 
-def _cpu_per_operation(row: Any) -> str | None:  # noqa: ANN401 - likewise
+def _cpu_per_operation(row: Any) -> str | None:  # noqa: ANN401 - a row of a module that imports this one
     """Return the CPU time of each guest per operation of the victim: `victim: host=0.2; second: host=10.1`."""
     if row.flow is None or not row.of_victim:
         return None

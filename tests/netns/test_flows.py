@@ -72,9 +72,8 @@ def test_datagrams_lost_in_the_sockets_of_a_tool_are_attributed_to_it(results):
     if flow.lost_datagrams and flow.lost_datagrams > 0.001 * flow.started:
         assert "tool-disagrees" in {reason.kind.value for reason in trial.reasons}, done.stdout
         assert flow.socket_drops == pytest.approx(flow.lost_datagrams, abs=500), "some are in the socket at the end"
-        assert (
-            f"{min(flow.socket_drops, flow.lost_datagrams):,} were dropped at the full socket"
-            in " ".join(reason.detail for reason in trial.reasons)
+        assert f"{min(flow.socket_drops, flow.lost_datagrams):,} were dropped at the full socket" in " ".join(
+            reason.detail for reason in trial.reasons
         )
 
 

@@ -25,27 +25,27 @@ def measured(spec, capacity, maximum=1000.0, held=inf):
 
     The source offers 9,000 frames/s without a rate, and keeps rates up to `held`.
     """
-    asked = 9000.0 if spec.load.kind is LoadKind.MAX else maximum * spec.load.value / 100
-    fps = round(min(asked, 9000.0 if spec.load.kind is LoadKind.MAX else held))
+    chosen_plan = 9000.0 if spec.load.kind is LoadKind.MAX else maximum * spec.load.value / 100
+    fps = round(min(chosen_plan, 9000.0 if spec.load.kind is LoadKind.MAX else held))
     most = capacity(spec.frame_size.only_size, fps) if callable(capacity) else capacity
     counts = stream_counts(sent=fps, received=min(fps, most), intended_fps=float(fps), intended_frames=fps)
     found = trial(counts, repetition=spec.repetition)
     load = spec.load if spec.load.kind is LoadKind.MAX else replace(spec.load, found=Load.of_fps(float(fps)))
-    victim = replace(spec.victim, traffic=replace(spec.frames, load=load), is_less_than_share=fps < asked)
+    victim = replace(spec.victim, traffic=replace(spec.frames, load=load), is_less_than_share=fps < chosen_plan)
     return replace(found, spec=replace(spec, guests=(victim,)), boot=spec.boot)
 
 
 def added_to(capacity, calibrated=None, held=inf, **wanted):
     """Return the planned and the added specs, once nothing is missing."""
-    asked = choose(topology(), profile(**wanted))
-    plan = StaticPlan(asked)
+    chosen_plan = choose(topology(), profile(**wanted))
+    plan = StaticPlan(chosen_plan)
     results = {spec.key: measured(spec, capacity, held=held) for spec in plan.trials}
-    added = AddedTrials(asked, plan.trials)
+    added = AddedTrials(chosen_plan, plan.trials)
     while (spec := added.next(results, calibrated or {})) is not None:
         assert spec.key not in results
         results[spec.key] = measured(spec, capacity, held=held)
-    assert list(AddedTrials(asked, plan.trials).trials) == []
-    again = AddedTrials(asked, plan.trials)
+    assert list(AddedTrials(chosen_plan, plan.trials).trials) == []
+    again = AddedTrials(chosen_plan, plan.trials)
     assert again.next(results, calibrated or {}) is None
     assert again.trials == added.trials, "it depends on the results alone"
     return plan.trials, added.trials
@@ -157,7 +157,7 @@ def test_a_share_above_a_lower_bound_is_offered_where_the_sources_hold_it(refere
 
 def test_loads_of_flows_add_no_trials():
     """Neighbours' loads may be shares of a maximum of frames while the victim serves."""
-    asked = choose(topology(), profile(tool="http", frame_sizes=(), loads=["100/s", "max"]))
-    plan = StaticPlan(asked)
+    chosen_plan = choose(topology(), profile(tool="http", frame_sizes=(), loads=["100/s", "max"]))
+    plan = StaticPlan(chosen_plan)
     results = {spec.key: replace(flow_trial(flow()), spec=spec) for spec in plan.trials}
-    assert AddedTrials(asked, plan.trials).next(results, {}) is None
+    assert AddedTrials(chosen_plan, plan.trials).next(results, {}) is None

@@ -96,8 +96,8 @@ def flow_profile(schedule=None, **more) -> Profile:
     return Profile.model_validate({**data, **({"schedule": {"kind": "slo", **schedule}} if schedule else {}), **more})
 
 
-def schedule_of(wanted: Profile, lab=None):
-    return make_schedule(choose(lab or topology(uuts=[ROUTE]), wanted))
+def schedule_of(searching: Profile, lab=None):
+    return make_schedule(choose(lab or topology(uuts=[ROUTE]), searching))
 
 
 def follow(search, server: Server, judge: Judge = no_reason) -> dict[str, TrialResult]:
@@ -244,12 +244,12 @@ def test_a_uut_that_dies_above_a_rate_has_that_limit():
 
 
 def test_resumed_after_any_trial_it_is_the_same_search():
-    wanted = flow_profile({**BOUNDS, "below": "20ms"})
-    whole = schedule_of(wanted)
+    searching = flow_profile({**BOUNDS, "below": "20ms"})
+    whole = schedule_of(searching)
     results = follow(whole, Server())
     keys = list(results)
     for stopped in range(len(keys)):
-        resumed = schedule_of(wanted)
+        resumed = schedule_of(searching)
         following = resumed.next({key: results[key] for key in keys[:stopped]})
         assert isinstance(following, TrialSpec)
         assert following.key == keys[stopped]
@@ -460,8 +460,8 @@ def test_the_report_of_a_search_has_percentiles_at_its_bounds():
 
 
 def test_shares_of_a_workload_and_of_frames_of_neighbours_have_a_search_each():
-    wanted = flow_profile(**SHARES, scenarios=[{"network": "50%"}])
-    search = schedule_of(wanted, shared_topology(uuts=[ROUTE]))
+    searching = flow_profile(**SHARES, scenarios=[{"network": "50%"}])
+    search = schedule_of(searching, shared_topology(uuts=[ROUTE]))
     searched_for = [line.split("  ")[3].partition(":")[0] for line in search.announced]
     assert searched_for == ["64 B", "http"]
     assert search.scenarios == ("network-50", "shared-idle")
@@ -480,8 +480,8 @@ def test_shares_of_a_workload_and_of_frames_of_neighbours_have_a_search_each():
     ],
 )
 def test_without_a_maximum_trials_have_the_reason(server, maxima, words):
-    wanted = flow_profile(**{**SHARES, "maxima": {"kind": "slo", **BOUNDS, **maxima}})
-    results = follow(schedule_of(wanted), server)
+    searching = flow_profile(**{**SHARES, "maxima": {"kind": "slo", **BOUNDS, **maxima}})
+    results = follow(schedule_of(searching), server)
     unmeasured = [trial for trial in results.values() if not trial.spec.finds_maximum]
     assert len(unmeasured) == 2
     for trial in unmeasured:
