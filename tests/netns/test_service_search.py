@@ -46,7 +46,7 @@ def search(results, behaviour, schedule, *more, **options):
 @pytest.mark.parametrize(("capacity", "below_s"), [(50, 0.03), (200, None), (500, 0.03)])
 def test_the_capacity_is_found_within_the_width(known, results, capacity, below_s):
     level = {} if below_s is None else {"below": f"{below_s * 1e3:g}ms"}
-    bounds = {"highest": f"{4 * capacity}/s", "lowest": f"{capacity // 10}/s", "width": "5%"}
+    bounds = {"highest": f"{4 * capacity}/s", "lowest": f"{capacity // 5}/s", "width": "10%"}
     found, done = search(results, {"serial_s": 1 / capacity}, {**level, **bounds})
     assert found.state is SearchState.FOUND, done.stdout
     assert found.lower <= 1.02 * capacity
