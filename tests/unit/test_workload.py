@@ -93,7 +93,7 @@ def test_what_is_no_tool_is_refused(value, words):
         ({"warm_up_trials": 2}, "is for frames"),
         ({"packet": "vlan"}, "is for frames"),
         ({"flows": 2}, "counts UDP port pairs of frames; with a tool, use its option `parallel` or `clients`"),
-        ({"maxima": {"kind": "loads"}}, "no maximum of frames"),
+        ({"maxima": {"kind": "loads"}}, "no maximum of a tool"),
     ],
 )
 def test_keys_of_frames_are_refused_beside_a_tool(keys, words):

@@ -173,7 +173,7 @@ class Container(Vmm):
         ),
     )
     kinds = (Virtualisation.OS_LEVEL,)
-    supports = replace(Vmm.supports, attachments=("bridge (veth)", "macvlan", "nat (veth)"))
+    supports = replace(Vmm.supports, attachments=("veth", "macvlan", "veth behind NAT"))
     pace: ClassVar[DurationEstimate] = DurationEstimate(bring_up_s=0.6, trial_s=0.15)
 
     def __init__(self, options: ContainerOptions) -> None:

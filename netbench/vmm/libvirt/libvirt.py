@@ -103,7 +103,7 @@ class Libvirt(Qemu):
     runs_hosts: ClassVar[bool] = False
     supports = replace(
         Qemu.supports,
-        attachments=("bridge (tap)", "nat (tap)"),
+        attachments=("tap", "tap behind NAT"),
         counters=("attachment (as domifstat counts)", "NICs, queue and IP layer inside"),
     )
     may_need = (

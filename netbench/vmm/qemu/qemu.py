@@ -77,7 +77,7 @@ class Qemu(Vmm):
     nic_models = NIC_KINDS
     supports = replace(
         Vmm.supports,
-        attachments=("bridge (tap)", "macvtap", "nat (tap)", *ENDING),
+        attachments=("tap", "macvtap", "tap behind NAT", *ENDING),
         pinning=_PINNING,
     )
     emulated_without = "kvm"
