@@ -28,7 +28,7 @@ from netbench.linux.requirements import (
 )
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import DurationEstimate, Virtualisation
-from netbench.vmm.attachment import ENDING, MASQUERADE, Attachment, macvtap, tap, user_networking
+from netbench.vmm.attachment import ENDING, MASQUERADE, NETWORKS, Attachment, macvtap, tap, user_networking
 from netbench.vmm.base import GuestNic, GuestOptions, GuestSpec, RunningGuest, Vmm, is_own_vm, on_vm
 from netbench.vmm.connected_guest import stopped_on_error
 from netbench.vmm.qemu.acceleration import Acceleration, choose, kvm_remedy, recall_kvm, try_kvm
@@ -77,7 +77,7 @@ class Qemu(Vmm):
     nic_models = NIC_KINDS
     supports = replace(
         Vmm.supports,
-        attachments=("tap", "macvtap", "tap behind NAT", *ENDING),
+        attachments=("tap", "macvtap", "tap behind NAT", *(NETWORKS[network] for network in ENDING)),
         pinning=_PINNING,
     )
     emulated_without = "kvm"
