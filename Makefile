@@ -29,7 +29,7 @@ DEMO_TOOLS := lxc-start:lxc ovs-vswitchd:openvswitch-switch stress-ng:stress-ng
 # root change it, and run isolated.
 AT_ONCE = -n $(shell expr $$(nproc) + 1) --dist worksteal
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
-# All others change the machine. Each file runs isolated from the machine and from the other files, five at a time, as each
+# All others change the machine. Each file runs isolated from the machine and from the other files, four at a time, as each
 # waits for most of its time. Tests of rates and times run alone on the machine itself, one after the other: they also need
 # its kernel threads, which are invisible in isolation. The slowest files come first.
 LONG := $(patsubst %,tests/netns/test_%.py,service_search ssh_hosts campaign container tools flows) tests/wheel/test_installed.py
@@ -84,7 +84,7 @@ guest: setup ## install QEMU and build the guest image: what guests, VMs and nei
 test: guest ## all tests but those of guests and VMs (root, or the parts that need it are skipped)
 	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT_LXC)
 	@$(PYTHON) -m pytest $(AT_ONCE) -m 'not root' $(SIDE_BY_SIDE); side_by_side=$$?; \
-	    $(FILES) --jobs=5 $(IN_NAMESPACES); paired=$$?; \
+	    $(FILES) --jobs=4 $(IN_NAMESPACES); paired=$$?; \
 	    $(PYTHON) -m pytest --no-header $(BY_THE_CLOCK); exit $$((side_by_side | paired | $$?))
 
 test-platforms: guest ## the tests of guests and virtual machines (root)
