@@ -59,7 +59,7 @@ def _names(names: Sequence[str], all_names: Iterable[str], of_all: str) -> str:
 
 
 class _OtherMachine(LocalHost):
-    """Stands for the host of a client or server that is no host of this machine: netbench's files are not there."""
+    """The host of a client or server on another machine, which does not have the files of netbench."""
 
     @property
     def shares_files(self) -> bool:

@@ -113,7 +113,7 @@ def module_command_on(host: Host, module: str, *arguments: str) -> list[str]:
 def program_command(host: Host, module: ModuleType, *arguments: str) -> list[str]:
     """Return the command that runs a module on any host with Python; it may import the standard library alone.
 
-    Modules of its own package are included. Those of netbench may have been copied to the host.
+    The modules of its package that it imports are included. Those of netbench may have been copied to the host.
     """
     if has_netbench(host):
         return module_command_on(host, module.__name__, *arguments)

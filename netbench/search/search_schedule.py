@@ -60,7 +60,7 @@ class SearchSchedule(Schedule):
         """Return the expected number of trials of a search, and the seconds of traffic."""
 
     def _has_ended(self, cell: SearchCell, search: CellSearch) -> None:
-        """Keep what later searches need of one that has ended; usually nothing."""
+        """Keep the results of an ended search that later searches need; usually none."""
         return
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | None:

@@ -12,11 +12,11 @@ from netbench.model.topology_specs import StreamSpec
 
 
 def refuse_half(profile: Profile) -> None:
-    """UsageError for a sink that counts only frames of its own generator, with another generator."""
+    """UsageError for a sink that counts the frames of one generator only, with another generator."""
     generator, sink = profile.generator.kind, profile.sink.kind
     if plugins(SINKS)[sink].counts_own_only and plugins(GENERATORS)[generator] is not plugins(SINKS)[sink]:
         raise UsageError(
-            f"profile {profile.name}: the sink {sink} counts what the generator {sink} sends, and the generator is "
+            f"profile {profile.name}: the sink {sink} counts frames of the generator {sink} only, and the generator is "
             f"{generator}; take {sink} for both, or another sink"
         )
 

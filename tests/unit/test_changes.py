@@ -253,7 +253,7 @@ def test_every_kind_of_change_can_be_read_back():
             {
                 "change": "AddEsxiNetwork",
                 "module": "netbench.vmm.esxi_changes",
-                "told": "{}",  # codespell:ignore told
+                "told": "{}",  # codespell:ignore told - as in journals of earlier versions
                 "name": "n",
                 "uplink": "u",
             },

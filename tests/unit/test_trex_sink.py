@@ -225,7 +225,9 @@ def read(*settings):
 
 def test_it_counts_what_its_own_sources_send_alone():
     alone = read("generator=afpacket", "sink={kind: trex, ports: {rx1: 0}}")
-    with pytest.raises(UsageError, match="the sink trex counts what the generator trex sends, and the generator is af"):
+    with pytest.raises(
+        UsageError, match="the sink trex counts frames of the generator trex only, and the generator is af"
+    ):
         resolve(topology(), alone)
     both = read("generator={kind: trex, ports: {tx1: 0, rx1: 1}}", "sink=trex")
     resolve(topology(), both)
