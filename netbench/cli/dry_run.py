@@ -27,7 +27,7 @@ from netbench.testbed.bring_up import (
     source_changes,
     usual_ends,
 )
-from netbench.testbed.cpus import cpu_plan, cpu_plans
+from netbench.testbed.cpus import bound_ends
 from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.guest_specs import cpus_of
 from netbench.testbed.resolved import make_backends
@@ -84,8 +84,9 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
         yield from _guests(request, uut, rings)
     generator, sinks = make_backends(profile)
     source, sink = generator.source(), sinks.sink()
-    with_frames = [path for path in request.resolved.in_use if path.name in request.resolved.streams_of_frames]
-    pins = list(cpu_plans(with_frames, lambda machine: cpus_of(topology, machine), cpu_plan))
+    resolved = request.resolved
+    ends = bound_ends(resolved.in_use, lambda machine: cpus_of(topology, machine), resolved.cpus_of_servers)
+    pins = [(path, pin) for path, pin in ends if path.name in resolved.streams_of_frames]
     yield "# hosts"
     for host, identity in host_identities(topology).items():
         yield f"  {host}: {identity.kernel or 'a kernel not known yet'}; {identity.where}"
@@ -94,8 +95,8 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
         return
     yield "# kinds of source and sink, where known in advance"
     for path, pin in pins:
-        ends = Endpoints(path, source, sink, usual_ends(profile, pin)).identities
-        yield f"  {path.name}: {ends.source} to {ends.sink}"
+        kinds = Endpoints(path, source, sink, usual_ends(profile, pin)).identities
+        yield f"  {path.name}: {kinds.source} to {kinds.sink}"
     yield "# sources, once"
     for path, (cpus, _) in pins:
         for command in source.commands(path.source.interface, cpus):

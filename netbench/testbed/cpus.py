@@ -1,7 +1,7 @@
 """The CPUs of each role on a machine: sources, sinks, the victim, and the neighbours relative to the victim."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,6 +61,27 @@ def cpu_plans(
     for machine, sink_machine in machines:
         group = [path for path in paths if (path.source.machine, path.sink.machine) == (machine, sink_machine)]
         yield from zip(group, plan(len(group), cpus(machine) if machine == sink_machine else ()), strict=True)
+
+
+def bound_ends(
+    paths: Sequence[StreamPath],
+    cpus: Callable[[str | None], Sequence[int]],
+    of_servers: Callable[[str | None], Collection[int]],
+) -> Iterator[tuple[StreamPath, Pins]]:
+    """Yield each path with the CPUs of its source and sink, by `cpu_plan`.
+
+    They avoid the CPUs that `of_servers` returns for a machine, those of pinned UUTs with servers: beside a neighbour,
+    its guest alone is to disturb the server. If they have too few CPUs then, they share them.
+    """
+
+    def free(machine: str | None) -> Sequence[int]:
+        return [cpu for cpu in cpus(machine) if cpu not in of_servers(machine)] or cpus(machine)
+
+    for path, (source, sink) in cpu_plans(paths, free, cpu_plan):
+        machine = path.source.machine
+        is_split = path.sink.machine == machine and len(free(machine)) < len(cpus(machine))
+        rest = tuple(free(machine)) if is_split else ()
+        yield path, (source or rest, sink or rest)
 
 
 def siblings_here(cpu: int) -> frozenset[int]:

@@ -134,6 +134,12 @@ class Resolved:
             for uut, guests in self.guests.items()
         }
 
+    def cpus_of_servers(self, machine: str | None) -> frozenset[int]:
+        """Return the CPUs of a machine on which pinned UUTs serve flows."""
+        if not self.profile.tool or machine != self.topology.uut_machine:
+            return frozenset()
+        return frozenset(cpu for guests in self.guests.values() for cpu in guests[VICTIM].assignment.cpu_shares.cpus)
+
     @property
     def in_use(self) -> tuple[StreamPath, ...]:
         """The paths that carry frames or flows in any scenario."""

@@ -43,7 +43,7 @@ from netbench.testbed.bring_up import (
     source_changes,
     usual_ends,
 )
-from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
+from netbench.testbed.cpus import bound_ends, usable_cpus
 from netbench.testbed.doctor.ssh_checks import needed_in_run
 from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.flow_checks import FlowNeeds, make_tool
@@ -82,13 +82,15 @@ class Testbed:
         port_warnings: Sequence[str] = (),
         without_frames: Collection[str] = (),
         flow_needs: FlowNeeds = FlowNeeds(),  # noqa: B008 - immutable
+        cpus_of_servers: Callable[[str | None], Collection[int]] = lambda _: (),
     ) -> None:
         """`in_use` are the paths that need sources and sinks; None: all. `rings` are switched on.
 
         `others` returns the other netbenches that have measured on this machine since it was locked. `scratch` is a
         directory of this machine for the run; None: temporary files go to the usual directory. `port_warnings` are the
         result of the function of this name, from before sources and sinks were opened. Streams `without_frames` have
-        clients instead: their sources and sinks are never opened. `flow_needs` are those of all flows.
+        clients instead: their sources and sinks are never opened. `flow_needs` are those of all flows. Sources and
+        sinks avoid the `cpus_of_servers` of a machine.
         """
         self._scratch = scratch
         self.port_warnings = port_warnings
@@ -97,6 +99,7 @@ class Testbed:
         self._run_id = run_id
         self._without_frames = without_frames
         self._flow_needs = flow_needs
+        self._cpus_of_servers = cpus_of_servers
         self._machines = machines
         self._hosts = hosts
         self._paths = paths
@@ -116,7 +119,7 @@ class Testbed:
 
     def open_endpoints(self) -> None:
         """Bring up a source and a sink for every stream."""
-        for path, pins in cpu_plans(self._in_use, self._cpus, cpu_plan):
+        for path, pins in bound_ends(self._in_use, self._cpus, self._cpus_of_servers):
             host = self._hosts[path.source.host]
             has_frames = path.name not in self._without_frames
             reason = self._generator.unsupported_reason(host) if has_frames else ""
@@ -430,6 +433,7 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                     port_warnings=warnings,
                     without_frames=resolved.streams_of_flows - resolved.streams_of_frames,
                     flow_needs=resolved.flow_needs,
+                    cpus_of_servers=resolved.cpus_of_servers,
                 )
                 try:
                     testbed.open_endpoints()

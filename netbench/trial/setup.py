@@ -207,7 +207,7 @@ def _flows(
     for name in task.streams:
         endpoints = setup.endpoints[name]
         assert endpoints.source_host is not None, "a testbed has the hosts of its sources"
-        client_cpus, tap_cpus = _cpus_beside_guests(setup, endpoints)
+        client_cpus, tap_cpus = cpus_of_client(setup, endpoints, active)
         hosts = endpoints.source_host, endpoints.sink_host
         places = FlowPlaces(endpoints.path, active, *hosts, setup.guests.get(setup.second_guest), client_cpus)
         try:
@@ -223,12 +223,20 @@ def _flows(
     return GuestFlows(task, serve, tool, ends, taps=taps)
 
 
-def _cpus_beside_guests(setup: TrialSetup, ends: Endpoints) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the CPUs of a client and of its taps: those of source and sink, or else all, without those of guests."""
+def cpus_of_client(setup: TrialSetup, ends: Endpoints, server: ActiveGuest) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the CPUs of a client and of its taps: those of source and sink, or else all, without those of guests.
+
+    Without such a CPU they share those of other guests, if enough, or else those of their server: on the CPU of another
+    guest they would show how much that one delays the client.
+    """
     if {nic.machine for nic in ends.path.nics.values()} != {None}:
         return ends.cpus
     taken = {cpu for active in setup.guests.values() for cpu in active.cpus}
     free = tuple(cpu for cpu in setup.cpus if cpu not in taken) if taken else ()
+    if taken and not free:
+        others = tuple(cpu for cpu in setup.cpus if cpu not in server.cpus)
+        busy = 2 * (len(setup.guests) - 1)  # each other guest and its source may fill a CPU
+        free = others if len(others) > busy else server.cpus
     client, tap = (tuple(cpu for cpu in cpus if cpu not in taken) or free for cpus in ends.cpus)
     return client, tap
 

@@ -18,13 +18,14 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.sinks.tcpdump import Tcpdump
 from netbench.testbed.bring_up import base_changes
-from netbench.testbed.cpus import cpu_plan, cpu_plans
+from netbench.testbed.cpus import bound_ends, cpu_plan, cpu_plans
 from netbench.testbed.guest_specs import make_uut
 from netbench.testbed.needs import needs_of
 from netbench.testbed.requirements import known_needs
 from netbench.testbed.resolved import make_backends, resolve
 from netbench.testbed.rings import Rings
 from netbench.testbed.testbed import Testbed
+from netbench.trial.setup import Endpoints, TrialSetup, cpus_of_client
 from netbench.uut.base import ActiveGuest, Ready, UutPlan
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
@@ -221,6 +222,40 @@ def test_cpus_of_a_vm_are_for_what_is_in_it():
     assert [(path.name, *pins) for path, pins in found] == [("s1", (10,), (12,)), ("s2", (11,), (13,))]
     found = cpu_plans(stream_paths(topology(2)), lambda machine: [0, 1], cpu_plan)
     assert [pins for _, pins in found] == [((), ())] * 2
+
+
+@pytest.mark.parametrize(
+    ("cpus", "servers", "pins"),
+    [
+        ([0, 1], {1}, [((0,), (0,))] * 2),
+        ([0, 1], {0, 1}, [((), ())] * 2),
+        ([0, 1, 2, 3], {3}, [((0,), (2,)), ((1,), (2,))]),
+        ([0, 1, 2, 3], set(), [((0,), (2,)), ((1,), (3,))]),
+    ],
+)
+def test_sources_and_sinks_avoid_the_cpus_of_pinned_servers(cpus, servers, pins):
+    found = bound_ends(stream_paths(topology(2)), lambda machine: cpus, lambda machine: servers)
+    assert [ends for _, ends in found] == pins
+
+
+@pytest.mark.parametrize(
+    ("usable", "ends", "victim", "neighbour", "client_and_tap"),
+    [
+        ([0, 1], ((), ()), (), (), ((), ())),
+        ([0, 1], ((0,), (0,)), (1,), (1,), ((0,), (0,))),
+        ([0, 1], ((0,), (0,)), (1,), (0,), ((1,), (1,))),
+        ([0, 1, 2, 3], ((0,), (1,)), (3,), (2,), ((0,), (1,))),
+        ([0, 1, 2, 3], ((0,), (1,)), (3,), (0, 1, 2), ((0, 1, 2),) * 2),
+        ([0, 1, 2, 3], ((), ()), (3,), (2,), ((0, 1),) * 2),
+    ],
+)
+def test_a_client_avoids_the_cpus_of_guests_and_shares_its_servers_rather_than_a_busy_one(
+    usable, ends, victim, neighbour, client_and_tap
+):
+    guests = {VICTIM: Mock(ActiveGuest, cpus=victim), "second": Mock(ActiveGuest, cpus=neighbour)}
+    setup = TrialSetup({}, guests, Mock(), Mock(), Mock(), cpus=usable)
+    (path,) = stream_paths(topology())
+    assert cpus_of_client(setup, Endpoints(path, Mock(), Mock(), cpus=ends), guests[VICTIM]) == client_and_tap
 
 
 @given(st.integers(1, 12), st.sets(st.integers(0, 255), min_size=1, max_size=40).map(sorted))
