@@ -85,7 +85,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     generator, sinks = make_backends(profile)
     source, sink = generator.source(), sinks.sink()
     resolved = request.resolved
-    ends = bound_ends(resolved.in_use, lambda machine: cpus_of(topology, machine), resolved.cpus_of_servers)
+    ends = bound_ends(resolved.in_use, lambda machine: cpus_of(topology, machine), resolved.avoided_cpus)
     pins = [(path, pin) for path, pin in ends if path.name in resolved.streams_of_frames]
     yield "# hosts"
     for host, identity in host_identities(topology).items():

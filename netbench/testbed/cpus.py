@@ -66,22 +66,17 @@ def cpu_plans(
 def bound_ends(
     paths: Sequence[StreamPath],
     cpus: Callable[[str | None], Sequence[int]],
-    of_servers: Callable[[str | None], Collection[int]],
+    avoided: Callable[[StreamPath], Collection[int]],
 ) -> Iterator[tuple[StreamPath, Pins]]:
-    """Yield each path with the CPUs of its source and sink, by `cpu_plan`.
+    """Yield each path with the CPUs of its source and sink: those of `cpu_plan` without the ones it has `avoided`.
 
-    They avoid the CPUs that `of_servers` returns for a machine, those of pinned UUTs with servers: beside a neighbour,
-    its guest alone is to disturb the server. If they have too few CPUs then, they share them.
+    A source or sink without a CPU then has all others of its machine.
     """
-
-    def free(machine: str | None) -> Sequence[int]:
-        return [cpu for cpu in cpus(machine) if cpu not in of_servers(machine)] or cpus(machine)
-
-    for path, (source, sink) in cpu_plans(paths, free, cpu_plan):
-        machine = path.source.machine
-        is_split = path.sink.machine == machine and len(free(machine)) < len(cpus(machine))
-        rest = tuple(free(machine)) if is_split else ()
-        yield path, (source or rest, sink or rest)
+    for path, pins in cpu_plans(paths, cpus, cpu_plan):
+        shunned = avoided(path) if path.source.machine == path.sink.machine else ()
+        others = tuple(cpu for cpu in cpus(path.source.machine) if cpu not in shunned) if shunned else ()
+        source, sink = (tuple(cpu for cpu in pin if cpu not in shunned) or others for pin in pins)
+        yield path, (source, sink)
 
 
 def siblings_here(cpu: int) -> frozenset[int]:

@@ -134,9 +134,13 @@ class Resolved:
             for uut, guests in self.guests.items()
         }
 
-    def cpus_of_servers(self, machine: str | None) -> frozenset[int]:
-        """Return the CPUs of a machine on which pinned UUTs serve flows."""
-        if not self.profile.tool or machine != self.topology.uut_machine:
+    def avoided_cpus(self, path: StreamPath) -> frozenset[int]:
+        """Return the CPUs of pinned UUTs that serve flows while a neighbour's stream carries frames.
+
+        Its source and sink would delay the server there, where the neighbour itself may not.
+        """
+        is_own = path.name in {stream.name for stream in self.topology.own_streams}
+        if not self.profile.tool or is_own or path.source.machine != self.topology.uut_machine:
             return frozenset()
         return frozenset(cpu for guests in self.guests.values() for cpu in guests[VICTIM].assignment.cpu_shares.cpus)
 

@@ -82,15 +82,15 @@ class Testbed:
         port_warnings: Sequence[str] = (),
         without_frames: Collection[str] = (),
         flow_needs: FlowNeeds = FlowNeeds(),  # noqa: B008 - immutable
-        cpus_of_servers: Callable[[str | None], Collection[int]] = lambda _: (),
+        avoided_cpus: Callable[[StreamPath], Collection[int]] = lambda _: (),
     ) -> None:
         """`in_use` are the paths that need sources and sinks; None: all. `rings` are switched on.
 
         `others` returns the other netbenches that have measured on this machine since it was locked. `scratch` is a
         directory of this machine for the run; None: temporary files go to the usual directory. `port_warnings` are the
         result of the function of this name, from before sources and sinks were opened. Streams `without_frames` have
-        clients instead: their sources and sinks are never opened. `flow_needs` are those of all flows. Sources and
-        sinks avoid the `cpus_of_servers` of a machine.
+        clients instead: their sources and sinks are never opened. `flow_needs` are those of all flows. A source
+        and a sink avoid the `avoided_cpus` of their stream.
         """
         self._scratch = scratch
         self.port_warnings = port_warnings
@@ -99,7 +99,7 @@ class Testbed:
         self._run_id = run_id
         self._without_frames = without_frames
         self._flow_needs = flow_needs
-        self._cpus_of_servers = cpus_of_servers
+        self._avoided_cpus = avoided_cpus
         self._machines = machines
         self._hosts = hosts
         self._paths = paths
@@ -119,7 +119,7 @@ class Testbed:
 
     def open_endpoints(self) -> None:
         """Bring up a source and a sink for every stream."""
-        for path, pins in bound_ends(self._in_use, self._cpus, self._cpus_of_servers):
+        for path, pins in bound_ends(self._in_use, self._cpus, self._avoided_cpus):
             host = self._hosts[path.source.host]
             has_frames = path.name not in self._without_frames
             reason = self._generator.unsupported_reason(host) if has_frames else ""
@@ -433,7 +433,7 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                     port_warnings=warnings,
                     without_frames=resolved.streams_of_flows - resolved.streams_of_frames,
                     flow_needs=resolved.flow_needs,
-                    cpus_of_servers=resolved.cpus_of_servers,
+                    avoided_cpus=resolved.avoided_cpus,
                 )
                 try:
                     testbed.open_endpoints()
