@@ -2,7 +2,16 @@
 
 from collections.abc import Iterable
 
-from netbench.report.formats import UNKNOWN, capitalised, limits_of, mean, percent_limit, rough_percent, three_digits
+from netbench.report.formats import (
+    UNKNOWN,
+    capitalised,
+    limits_of,
+    mean,
+    percent_limit,
+    rough_percent,
+    three_digits,
+    two_digits,
+)
 from netbench.statistics.flow_figures import KINDS, FlowFigure
 from netbench.statistics.intervals import Interval
 from netbench.statistics.workload_groups import WorkloadGroup
@@ -70,8 +79,7 @@ def figure_spread(figure: FlowFigure, interval: Interval | None, unit: str = "")
 
     half_width = (100 if figure.is_ratio else _factor(figure, unit)) * interval.half_width
     if is_too_wide(figure, interval):
-        digits = f"{half_width:#.2g}" if half_width < 9.95 else f"{half_width:,.0f}"
-        return f"too wide, ± {digits}"
+        return f"too wide, ± {two_digits(half_width)}"
     decimals = len(show(interval.mean).partition(".")[2])
     width = f"{half_width:,.{decimals}f}"
     if not width.strip("0.,"):

@@ -63,6 +63,11 @@ def three_digits(value: float | None) -> str:
     return f"{value:#.3g}" if abs(value) >= 0.001 else f"{value:.2e}"
 
 
+def two_digits(half_width: float) -> str:
+    """Half the width of an interval, to two significant digits, with all digits of a whole part."""
+    return f"{half_width:#.2g}" if half_width < 9.95 else f"{half_width:,.0f}"
+
+
 def percent(ratio: float | None) -> str:
     """A ratio in percent. Only zero reads as 0 %, and only one as 100 %."""
     if ratio is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.report.blocks import Cell, Column, Table, table
-from netbench.report.formats import UNKNOWN, sentence, three_digits
+from netbench.report.formats import UNKNOWN, sentence, three_digits, two_digits
 from netbench.report.model import ReportModel, uut_cell
 from netbench.report.published import PublishedFigure, PublishedPaper
 from netbench.report.tables.registry import number, report_table, words
@@ -95,4 +95,4 @@ def _interval(figure: PublishedFigure, interval: Interval | None) -> str:
         return _NOT_VALID
     scaled = interval.scaled(figure.factor)
     mean = three_digits(scaled.mean)
-    return f"{mean} (n = {scaled.n})" if scaled.half_width is None else f"{mean} ± {scaled.half_width:.2g}"
+    return f"{mean} (n = {scaled.n})" if scaled.half_width is None else f"{mean} ± {two_digits(scaled.half_width)}"
