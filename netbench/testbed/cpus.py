@@ -70,13 +70,16 @@ def bound_ends(
 ) -> Iterator[tuple[StreamPath, Pins]]:
     """Yield each path with the CPUs of its source and sink: those of `cpu_plan` without the ones it has `avoided`.
 
-    A source or sink without a CPU then has all others of its machine.
+    A source or sink without a CPU then has all others of its machine. Paths that avoid nothing carry frames while those
+    that do are idle: with too few CPUs for all, they are planned alone.
     """
+    alone = [path for path in paths if not avoided(path)]
+    plans_alone = dict(cpu_plans(alone, cpus, cpu_plan)) if len(alone) < len(paths) else {}
     for path, pins in cpu_plans(paths, cpus, cpu_plan):
         shunned = avoided(path) if path.source.machine == path.sink.machine else ()
         others = tuple(cpu for cpu in cpus(path.source.machine) if cpu not in shunned) if shunned else ()
         source, sink = (tuple(cpu for cpu in pin if cpu not in shunned) or others for pin in pins)
-        yield path, (source, sink)
+        yield path, (source, sink) if source or sink else plans_alone.get(path, pins)
 
 
 def siblings_here(cpu: int) -> frozenset[int]:
