@@ -48,38 +48,48 @@ def receiving_cpus(streams: int, cpus: Sequence[int]) -> list[tuple[int, ...]]:
     return [sink for _, sink in cpu_plan(streams, cpus)]
 
 
+def no_beside(path: StreamPath) -> bool:
+    """Whether a stream carries frames only while those of the UUT carry none: never."""
+    return False
+
+
 def cpu_plans(
     paths: Sequence[StreamPath],
     cpus: Callable[[str | None], Sequence[int]],
     plan: Callable[[int, Sequence[int]], Iterable[P]],
+    is_beside: Callable[[StreamPath], bool] = no_beside,
 ) -> Iterator[tuple[StreamPath, P]]:
     """Yield each path with its part of the plan, made from the CPUs that `cpus` returns for the machine.
 
-    A source and a sink on two machines do not compete for CPUs, so they get none.
+    A source and a sink on two machines do not compete for CPUs, so they get none. Paths that are `is_beside` carry
+    frames only while the others carry none: with too few CPUs for all, both sets get the same ones.
     """
     machines = dict.fromkeys((path.source.machine, path.sink.machine) for path in paths)
     for machine, sink_machine in machines:
         group = [path for path in paths if (path.source.machine, path.sink.machine) == (machine, sink_machine)]
-        yield from zip(group, plan(len(group), cpus(machine) if machine == sink_machine else ()), strict=True)
+        usable = cpus(machine) if machine == sink_machine else ()
+        sets = [group]
+        if len(usable) <= len(group):
+            sets = [[path for path in group if is_beside(path) is beside] for beside in (False, True)]
+        for together in sets:
+            yield from zip(together, plan(len(together), usable), strict=True)
 
 
 def bound_ends(
     paths: Sequence[StreamPath],
     cpus: Callable[[str | None], Sequence[int]],
+    is_beside: Callable[[StreamPath], bool],
     avoided: Callable[[StreamPath], Collection[int]],
 ) -> Iterator[tuple[StreamPath, Pins]]:
     """Yield each path with the CPUs of its source and sink: those of `cpu_plan` without the ones it has `avoided`.
 
-    A source or sink without a CPU then has all others of its machine. Paths that avoid nothing carry frames while those
-    that do are idle: with too few CPUs for all, they are planned alone.
+    A source or sink without a CPU then has all others of its machine.
     """
-    alone = [path for path in paths if not avoided(path)]
-    plans_alone = dict(cpu_plans(alone, cpus, cpu_plan)) if len(alone) < len(paths) else {}
-    for path, pins in cpu_plans(paths, cpus, cpu_plan):
+    for path, pins in cpu_plans(paths, cpus, cpu_plan, is_beside):
         shunned = avoided(path) if path.source.machine == path.sink.machine else ()
         others = tuple(cpu for cpu in cpus(path.source.machine) if cpu not in shunned) if shunned else ()
         source, sink = (tuple(cpu for cpu in pin if cpu not in shunned) or others for pin in pins)
-        yield path, (source, sink) if source or sink else plans_alone.get(path, pins)
+        yield path, (source, sink)
 
 
 def siblings_here(cpu: int) -> frozenset[int]:

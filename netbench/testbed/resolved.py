@@ -134,13 +134,16 @@ class Resolved:
             for uut, guests in self.guests.items()
         }
 
+    def is_beside(self, path: StreamPath) -> bool:
+        """Whether a stream carries frames only while those of the UUTs carry none: a neighbour's, beside flows."""
+        return bool(self.profile.tool) and path.name not in {stream.name for stream in self.topology.own_streams}
+
     def avoided_cpus(self, path: StreamPath) -> frozenset[int]:
         """Return the CPUs of pinned UUTs that serve flows while a neighbour's stream carries frames.
 
         Its source and sink would delay the server there, where the neighbour itself may not.
         """
-        is_own = path.name in {stream.name for stream in self.topology.own_streams}
-        if not self.profile.tool or is_own or path.source.machine != self.topology.uut_machine:
+        if not self.is_beside(path) or path.source.machine != self.topology.uut_machine:
             return frozenset()
         return frozenset(cpu for guests in self.guests.values() for cpu in guests[VICTIM].assignment.cpu_shares.cpus)
 

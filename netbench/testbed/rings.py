@@ -12,7 +12,7 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import LinkIdentity
 from netbench.model.topology import Topology
 from netbench.model.traffic import NAPI_POLICY, NapiPolicy
-from netbench.testbed.cpus import cpu_plans, receiving_cpus
+from netbench.testbed.cpus import cpu_plans, no_beside, receiving_cpus
 from netbench.trial.setup import KernelThread
 
 CpusOf = Callable[[str | None], Sequence[int]]
@@ -50,12 +50,20 @@ class Ring:
         return BindThread(self.nic.netns, f"napi/{self.nic.interface}-…", self.cpus)
 
 
-def wanted_rings(topology: Topology, in_use: Sequence[StreamPath], cpus: CpusOf) -> list[Ring]:
-    """Return the rings for the streams in use of a topology, on CPUs that `cpus` returns for the machine."""
+def wanted_rings(
+    topology: Topology,
+    in_use: Sequence[StreamPath],
+    cpus: CpusOf,
+    is_beside: Callable[[StreamPath], bool] = no_beside,
+) -> list[Ring]:
+    """Return the rings for the streams in use of a topology, on CPUs that `cpus` returns for the machine.
+
+    Streams that are `is_beside` carry frames only while the others carry none.
+    """
     wanted = {path.name: path for path in stream_paths(topology) if path.receive != "inline"}
     return [
         Ring(path.name, ring.receiver[1], bound, in_thread=ring.receive == "napi")
-        for path, bound in cpu_plans(in_use, cpus, receiving_cpus)
+        for path, bound in cpu_plans(in_use, cpus, receiving_cpus, is_beside)
         if (ring := wanted.get(path.name))
     ]
 

@@ -68,7 +68,8 @@ class Endpoints:
     `source_clock` is CLOCK_MONOTONIC of the source's machine minus that of this machine. `sink_host` is the host of the
     sink; if it is None, frames that the sink does not count cannot be captured. `receiver` is the thread that takes in
     the source's frames at the UUT, if it is on this machine. `source_host` is the host of the source, and of a client.
-    `cpus` are the CPUs of the source, and those of its sink, where they share a machine; empty: any.
+    `cpus` are those of a client and of its taps while all streams are in use: CPUs of a source, and those of its sink,
+    where they share a machine; empty: any.
     """
 
     path: StreamPath

@@ -227,14 +227,19 @@ def test_cpus_of_a_vm_are_for_what_is_in_it():
 @pytest.mark.parametrize(
     ("cpus", "servers", "pins"),
     [
+        ([0, 1], set(), ((0,), (1,))),
         ([0, 1], {1}, ((0,), (0,))),
         ([0, 1, 2, 3], {3}, ((1,), (0, 1, 2))),
         ([0, 1, 2, 3], set(), ((1,), (3,))),
     ],
 )
-def test_a_neighbours_source_and_sink_avoid_the_cpus_of_pinned_servers(cpus, servers, pins):
+def test_a_neighbours_source_and_sink_have_cpus_like_the_uuts_and_avoid_the_cpus_of_pinned_servers(cpus, servers, pins):
     paths = stream_paths(topology(2))
-    own, beside = bound_ends(paths, lambda machine: cpus, lambda path: servers if path.name == "s2" else ())
+
+    def is_beside(path):
+        return path.name == "s2"
+
+    own, beside = bound_ends(paths, lambda _: cpus, is_beside, lambda path: servers if is_beside(path) else ())
     assert own[1] == (cpu_plan(2, cpus) if len(cpus) > 2 else cpu_plan(1, cpus))[0]
     assert beside[1] == pins
 
