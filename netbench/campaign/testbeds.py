@@ -181,7 +181,7 @@ class ActiveGuests:
         """Return the set-up of a trial, with the loads of its tasks; the guests of the tasks must be running."""
         guests = {VICTIM: self.active, **self._neighbours}
         loads = {task.name: self._load(task) for task in trial.guests if task.load is not None}
-        return self._testbed.setup(guests, loads)
+        return self._testbed.setup(guests, loads, serves=trial.serves is not None)
 
     def _load(self, task: GuestTask) -> NeighbourLoad:
         guest = self._neighbours[task.name]

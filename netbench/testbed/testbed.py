@@ -301,16 +301,18 @@ class Testbed:
         """The scheduling policy of the threads that receive for a UUT, where it is not Linux's default."""
         return self._rings.facts(uut)
 
-    def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, NeighbourLoad] = {}) -> TrialSetup:
+    def setup(
+        self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, NeighbourLoad] = {}, *, serves: bool = False
+    ) -> TrialSetup:
         """Return the set-up of a trial with these guests, by name, and the loads inside some of them.
 
         Threads that receive for the UUT are protected from sinks on their CPUs, unless a neighbour computes. They are
-        not protected if the UUT forwards in a process, because they would starve it.
+        not protected if the UUT forwards in a process or `serves`, because they would starve that process.
         """
         in_process = {
             stream for guest in guests.values() if guest.plan.in_process for stream in guest.ready.next_hop_macs
         }
-        self._rings.protect(() if loads else self._delayed_by_sink - in_process)
+        self._rings.protect(() if loads or serves else self._delayed_by_sink - in_process)
         readers = self._read_nics, self._read_counters
         setup = TrialSetup(self._endpoints, guests, *readers, SystemClock(), self._machine_cpu_s, loads, self._trials)
         return replace(

@@ -152,7 +152,9 @@ class FakeTestbed:
     def remarks(self) -> list[str]:
         return self.reported
 
-    def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, NeighbourLoad] = {}) -> TrialSetup:
+    def setup(
+        self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, NeighbourLoad] = {}, *, serves: bool = False
+    ) -> TrialSetup:
         return replace(self.fakes.setup, guests=guests, read_nics=self._read_nics, loads=loads)
 
     def renew_endpoints(self) -> None:

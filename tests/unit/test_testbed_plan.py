@@ -73,16 +73,17 @@ def test_counters_of_ports_are_read_once_their_drivers_have_looked(monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    ("in_process", "load", "protected"), [(False, {}, {"s1"}), (True, {}, set()), (False, {"n": 1}, ())]
+    ("in_process", "load", "serves", "protected"),
+    [(False, {}, False, {"s1"}), (True, {}, False, set()), (False, {"n": 1}, False, ()), (False, {}, True, ())],
 )
-def test_a_thread_precedes_the_sink_where_it_delays_nothing_else(monkeypatch, in_process, load, protected):
+def test_a_thread_precedes_the_sink_where_it_delays_nothing_else(monkeypatch, in_process, load, serves, protected):
     protect = Mock()
     monkeypatch.setattr(Rings, "protect", protect)
     lab = topology()
     bed = Testbed(lab, "run", {None: Mock()}, {}, stream_paths(lab), profile())
     monkeypatch.setattr(bed, "_delayed_by_sink", {"s1"})
     victim = ActiveGuest(Mock(), UutPlan(in_process=in_process), Ready({"s1": "02:00:00:00:00:01"}, 0.0))
-    bed.setup({VICTIM: victim}, load)
+    bed.setup({VICTIM: victim}, load, serves=serves)
     protect.assert_called_once_with(protected)
 
 
