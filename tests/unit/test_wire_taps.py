@@ -104,6 +104,18 @@ CASES = {
         WireView(exchanges=True, compared="service"),
         ("p50: 1,200 µs by the tool, 1,000 µs on the wire",),
     ),
+    "a request more among slow ones": (
+        replace(UPLOAD, latencies=(latencies("service", *[0.1] * 1980, *range(2, 22)),)),
+        (tap(CLIENT, latencies=(latencies("exchange", *[0.1] * 1978, *range(2, 23)),)), tap(GUEST)),
+        WireView(exchanges=True, compared="service"),
+        (),
+    ),
+    "many requests more among slow ones": (
+        replace(UPLOAD, latencies=(latencies("service", *[0.1] * 1980, *range(2, 22)),)),
+        (tap(CLIENT, latencies=(latencies("exchange", *[0.1] * 1970, *range(2, 32)),)), tap(GUEST)),
+        WireView(exchanges=True, compared="service"),
+        ("p99: 100 µs by the tool, 11,000 µs on the wire",),
+    ),
     "times within 1 % and 50 µs": (
         replace(UPLOAD, latencies=(latencies("service", *[1.055] * 30),)),
         (tap(CLIENT, latencies=(latencies("exchange", *[1.0] * 30),)), tap(GUEST)),
