@@ -193,7 +193,7 @@ class Boots:
                 why = f"they failed in {MOST_FAILURES} trials one after the other: {neighbours_failed}"
                 self._do_without(guests.name, neighbours, why, progress)
             restarted = trial.restart_at_s is not None  # later trials run on a boot that netbench waited for
-            if failed or restarted or any(_why(result, kind) for kind in _LINKS_DISTURBED):
+            if failed or restarted or needs_new_boot(result, guests.active.uut.ends_connections):
                 return failed
         return ""
 
@@ -355,6 +355,16 @@ def _unmeasured(spec: TrialSpec, kind: ReasonKind, why: str) -> TrialResult:
 
 def _together(uut: str, neighbours: Iterable[str]) -> str:
     return "+".join((uut, *neighbours))
+
+
+def needs_new_boot(result: TrialResult, ends_connections: bool) -> bool:
+    """Return whether an attempt may have left behind a state that the next one would meet.
+
+    A process that `ends_connections` for the guest, such as passt, can be stuck after a tool failed: it then resets all
+    later connections.
+    """
+    kinds = {reason.kind for reason in result.reasons}
+    return not kinds.isdisjoint(_LINKS_DISTURBED) or (ends_connections and ReasonKind.TOOL_FAILED in kinds)
 
 
 def _why(result: TrialResult, kind: ReasonKind) -> str:

@@ -3,19 +3,20 @@
 import shutil
 from itertools import count, groupby
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from netbench.campaign.boots import MOST_FAILURES, MOST_GIVEN_UP, Boots
+from netbench.campaign.boots import MOST_FAILURES, MOST_GIVEN_UP, Boots, needs_new_boot
 from netbench.campaign.record import CampaignRecord
 from netbench.campaign.request import make_request
 from netbench.campaign.runner import measure_all, start
 from netbench.campaign.testbeds import Testbeds
 from netbench.errors import TestbedError
 from netbench.model.events import Event, TrialFinished, TrialStarted, UutFailed
-from netbench.model.verdict import ReasonKind, Verdict, WarningKind
+from netbench.model.verdict import Reason, ReasonKind, Verdict, WarningKind
 from netbench.results.directory import ResultDirectory
 from tests.unit.fake_campaign import FakeCampaign, FakeTestbed
 from tests.unit.fakes import Behaviour
@@ -257,6 +258,20 @@ def test_whatever_happens_every_trial_is_stored_once_and_in_order(tmp_path, beha
     assert "x" * (MOST_FAILURES + 1) not in died
     failed = [event for event in notes.output if isinstance(event, UutFailed)]
     assert len(failed) == (0 if all(given_up) else 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends_connections", "is_needed"),
+    [
+        (ReasonKind.LINK_DOWN, False, True),
+        (ReasonKind.TOOL_FAILED, True, True),
+        (ReasonKind.TOOL_FAILED, False, False),
+        (ReasonKind.TESTER_DISTURBED, True, False),
+    ],
+)
+def test_an_attempt_that_may_leave_a_link_or_a_stuck_process_behind_needs_a_new_boot(kind, ends_connections, is_needed):
+    result = Mock(reasons=(Reason(kind, "s1", "why"),))
+    assert needs_new_boot(result, ends_connections) is is_needed
 
 
 ONE_UUT = shared_topology(uuts=UUTS[:1])
