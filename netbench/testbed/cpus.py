@@ -48,8 +48,8 @@ def receiving_cpus(streams: int, cpus: Sequence[int]) -> list[tuple[int, ...]]:
     return [sink for _, sink in cpu_plan(streams, cpus)]
 
 
-def no_beside(path: StreamPath) -> bool:
-    """Whether a stream carries frames only while those of the UUT carry none: never."""
+def not_beside_flows(path: StreamPath) -> bool:
+    """Whether a stream carries frames only while the UUT serves flows: never."""
     return False
 
 
@@ -57,12 +57,12 @@ def cpu_plans(
     paths: Sequence[StreamPath],
     cpus: Callable[[str | None], Sequence[int]],
     plan: Callable[[int, Sequence[int]], Iterable[P]],
-    is_beside: Callable[[StreamPath], bool] = no_beside,
+    is_beside_flows: Callable[[StreamPath], bool] = not_beside_flows,
 ) -> Iterator[tuple[StreamPath, P]]:
     """Yield each path with its part of the plan, made from the CPUs that `cpus` returns for the machine.
 
-    A source and a sink on two machines do not compete for CPUs, so they get none. Paths that are `is_beside` carry
-    frames only while the others carry none: with too few CPUs for all, both sets get the same ones.
+    A source and a sink on two machines do not compete for CPUs, so they get none. Paths `is_beside_flows` carry
+    frames only while the UUT serves, and the others carry none: with too few CPUs for all, both sets get the same ones.
     """
     machines = dict.fromkeys((path.source.machine, path.sink.machine) for path in paths)
     for machine, sink_machine in machines:
@@ -70,7 +70,7 @@ def cpu_plans(
         usable = cpus(machine) if machine == sink_machine else ()
         sets = [group]
         if len(usable) <= len(group):
-            sets = [[path for path in group if is_beside(path) is beside] for beside in (False, True)]
+            sets = [[path for path in group if is_beside_flows(path) is beside] for beside in (False, True)]
         for together in sets:
             yield from zip(together, plan(len(together), usable), strict=True)
 
@@ -78,17 +78,17 @@ def cpu_plans(
 def bound_ends(
     paths: Sequence[StreamPath],
     cpus: Callable[[str | None], Sequence[int]],
-    is_beside: Callable[[StreamPath], bool],
+    is_beside_flows: Callable[[StreamPath], bool],
     avoided: Callable[[StreamPath], Collection[int]],
 ) -> Iterator[tuple[StreamPath, Pins]]:
     """Yield each path with the CPUs of its source and sink: those of `cpu_plan` without the ones it has `avoided`.
 
     A source or sink without a CPU then has all others of its machine.
     """
-    for path, pins in cpu_plans(paths, cpus, cpu_plan, is_beside):
-        shunned = avoided(path) if path.source.machine == path.sink.machine else ()
-        others = tuple(cpu for cpu in cpus(path.source.machine) if cpu not in shunned) if shunned else ()
-        source, sink = (tuple(cpu for cpu in pin if cpu not in shunned) or others for pin in pins)
+    for path, pins in cpu_plans(paths, cpus, cpu_plan, is_beside_flows):
+        of_server = avoided(path) if path.source.machine == path.sink.machine else ()
+        others = tuple(cpu for cpu in cpus(path.source.machine) if cpu not in of_server) if of_server else ()
+        source, sink = (tuple(cpu for cpu in pin if cpu not in of_server) or others for pin in pins)
         yield path, (source, sink)
 
 

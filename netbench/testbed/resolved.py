@@ -134,7 +134,7 @@ class Resolved:
             for uut, guests in self.guests.items()
         }
 
-    def is_beside(self, path: StreamPath) -> bool:
+    def is_beside_flows(self, path: StreamPath) -> bool:
         """Whether a stream carries frames only while those of the UUTs carry none: a neighbour's, beside flows."""
         return bool(self.profile.tool) and path.name not in {stream.name for stream in self.topology.own_streams}
 
@@ -143,7 +143,7 @@ class Resolved:
 
         Its source and sink would delay the server there, where the neighbour itself may not.
         """
-        if not self.is_beside(path) or path.source.machine != self.topology.uut_machine:
+        if not self.is_beside_flows(path) or path.source.machine != self.topology.uut_machine:
             return frozenset()
         return frozenset(cpu for guests in self.guests.values() for cpu in guests[VICTIM].assignment.cpu_shares.cpus)
 

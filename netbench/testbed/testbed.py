@@ -43,7 +43,7 @@ from netbench.testbed.bring_up import (
     source_changes,
     usual_ends,
 )
-from netbench.testbed.cpus import bound_ends, cpu_plan, cpu_plans, no_beside, usable_cpus
+from netbench.testbed.cpus import bound_ends, cpu_plan, cpu_plans, not_beside_flows, usable_cpus
 from netbench.testbed.doctor.ssh_checks import needed_in_run
 from netbench.testbed.emulated_ssh_hosts import server_changes
 from netbench.testbed.flow_checks import FlowNeeds, make_tool
@@ -82,7 +82,7 @@ class Testbed:
         port_warnings: Sequence[str] = (),
         without_frames: Collection[str] = (),
         flow_needs: FlowNeeds = FlowNeeds(),  # noqa: B008 - immutable
-        is_beside: Callable[[StreamPath], bool] = no_beside,
+        is_beside_flows: Callable[[StreamPath], bool] = not_beside_flows,
         avoided_cpus: Callable[[StreamPath], Collection[int]] = lambda _: (),
     ) -> None:
         """`in_use` are the paths that need sources and sinks; None: all. `rings` are switched on.
@@ -91,8 +91,8 @@ class Testbed:
         directory of this machine for the run; None: temporary files go to the usual directory. `port_warnings` are the
         result of the function of this name, from before sources and sinks were opened. Streams `without_frames` have
         clients instead: their sources and sinks are never opened. `flow_needs` are those of all flows. Streams
-        that are `is_beside` carry frames only while the others carry none. A source and a sink avoid the `avoided_cpus`
-        of their stream.
+        `is_beside_flows` carry frames only while the UUT serves. A source and a sink avoid the `avoided_cpus` of their
+        stream.
         """
         self._scratch = scratch
         self.port_warnings = port_warnings
@@ -101,7 +101,7 @@ class Testbed:
         self._run_id = run_id
         self._without_frames = without_frames
         self._flow_needs = flow_needs
-        self._is_beside = is_beside
+        self._is_beside_flows = is_beside_flows
         self._avoided_cpus = avoided_cpus
         self._machines = machines
         self._hosts = hosts
@@ -123,7 +123,7 @@ class Testbed:
     def open_endpoints(self) -> None:
         """Bring up a source and a sink for every stream."""
         together = dict(cpu_plans(self._in_use, self._cpus, cpu_plan))
-        for path, pins in bound_ends(self._in_use, self._cpus, self._is_beside, self._avoided_cpus):
+        for path, pins in bound_ends(self._in_use, self._cpus, self._is_beside_flows, self._avoided_cpus):
             host = self._hosts[path.source.host]
             has_frames = path.name not in self._without_frames
             reason = self._generator.unsupported_reason(host) if has_frames else ""
@@ -420,7 +420,9 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                 hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
                 for name in (*topology.vms, *topology.ssh_hosts):
                     machines[name].make(base_changes(topology, name, with_offloads=resolved.ends_of_flows))
-                wanted = wanted_rings(topology, resolved.in_use, lambda name: machines[name].cpus, resolved.is_beside)
+                wanted = wanted_rings(
+                    topology, resolved.in_use, lambda name: machines[name].cpus, resolved.is_beside_flows
+                )
                 policies = {uut.name: uut.napi_policy for uut in topology.uuts if uut.napi_policy != "other"}
                 rings = Rings(wanted, machines, resolved.cpus_of_streams, policies)
                 rings.switch_on()
@@ -439,7 +441,7 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                     port_warnings=warnings,
                     without_frames=resolved.streams_of_flows - resolved.streams_of_frames,
                     flow_needs=resolved.flow_needs,
-                    is_beside=resolved.is_beside,
+                    is_beside_flows=resolved.is_beside_flows,
                     avoided_cpus=resolved.avoided_cpus,
                 )
                 try:
