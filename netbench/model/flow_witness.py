@@ -11,7 +11,7 @@ from ipaddress import ip_address
 
 UNKNOWN_NS = -1  # in columns of times
 BYTES_TOLERANCE = 0.001  # part of the wire's bytes by which a tool may differ
-RANK_TOLERANCE = 0.001  # part of the requests, at least one, by which the ranks of percentiles may differ
+RANK_TOLERANCE = 0.001  # part of the requests: most that ranks of percentiles may differ by, if over one
 PERCENTILE_TOLERANCE, PERCENTILE_FLOOR_NS = 0.01, 50_000  # part of the wire's percentile, plus nanoseconds
 
 

@@ -266,25 +266,30 @@ def differences(result: FlowResult, taps: Sequence[WireFigures], view: WireView)
     if client and client.one_of > 1:
         wire = replace(wire, percentiles_ns=_likely(client, view.wire_kind, tool.percentiles_ns))
     elif client:
-        wire = replace(wire, percentiles_ns=_beyond_neighbours(client, view.wire_kind, tool, wire))
+        wire = replace(wire, percentiles_ns=_beyond_neighbours(result, client, view, tool, wire))
     yield from map(str, disagreement(tool=_without_buffered(tool, wire, view.buffered_bytes), wire=wire))
     is_one_way = (result.to_server_bytes is None) != (result.to_client_bytes is None)
     if result.lost_datagrams is not None and is_one_way and client and guest:
         yield from _losses(result, result.lost_datagrams, client, guest)
 
 
-def _beyond_neighbours(client: WireFigures, kind: str, tool: FlowFigures, wire: FlowFigures) -> dict[float, float]:
+def _beyond_neighbours(
+    result: FlowResult, client: WireFigures, view: WireView, tool: FlowFigures, wire: FlowFigures
+) -> dict[float, float]:
     """Return the percentiles on the wire in which the tool also differs from the times at neighbouring ranks.
 
     The warm-up ends by the intended start for a tool, and by the first byte for a tap: one of them may have a request
     more. Where times are few and far apart, as among the slowest, that shifts a percentile to the next time.
     """
-    times = next((times for times in client.latencies if times.kind == kind), None)
-    found = {}
+    times = next((times for times in client.latencies if times.kind == view.wire_kind), None)
+    own = next((times for times in result.latencies if times.kind == view.compared), None)
+    if times is None or own is None:
+        return {}
+    shift, found = max(1, min(abs(own.count - times.count), round(RANK_TOLERANCE * times.count))), {}
     for percent, by_wire in wire.percentiles_ns.items():
-        if times is None or percent not in tool.percentiles_ns:
+        if percent not in tool.percentiles_ns:
             continue
-        shift, rank = max(1, round(RANK_TOLERANCE * times.count)), -(-round(1000 * percent) * times.count // 100_000)
+        rank = -(-round(1000 * percent) * times.count // 100_000)
         least, most = times.times_at_ns([max(rank - shift, 1), min(rank + shift, times.count)])
         nearest = FlowFigures(percentiles_ns={percent: min(max(tool.percentiles_ns[percent], least), most)})
         if disagreement(tool=FlowFigures(percentiles_ns=tool.percentiles_ns), wire=nearest):

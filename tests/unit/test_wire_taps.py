@@ -106,7 +106,7 @@ CASES = {
     ),
     "a request more among slow ones": (
         replace(UPLOAD, latencies=(latencies("service", *[0.1] * 1980, *range(2, 22)),)),
-        (tap(CLIENT, latencies=(latencies("exchange", *[0.1] * 1978, *range(2, 23)),)), tap(GUEST)),
+        (tap(CLIENT, latencies=(latencies("exchange", *[0.1] * 1979, *range(2, 22)),)), tap(GUEST)),
         WireView(exchanges=True, compared="service"),
         (),
     ),
