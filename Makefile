@@ -32,19 +32,22 @@ SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
 # All others change the machine. Each file runs isolated from the machine and from the other files, four at a time, as each
 # waits for most of its time. Tests of rates and times run alone on the machine itself, one after the other: they also need
 # its kernel threads, which are invisible in isolation. The slowest files come first.
-LONG := $(patsubst %,tests/netns/test_%.py,service_search ssh_hosts campaign container tools flows) tests/wheel/test_installed.py
+LONG := $(patsubst %,tests/netns/test_%.py,service_search ssh_hosts flow_paths campaign tools ports papers flows bpf_sink_packets) \
+    $(patsubst %,tests/truth/test_%.py,reverse_tunnels learning) tests/wheel/test_installed.py
 WITHOUT_CLOCK := $(patsubst %,tests/truth/test_%.py,faulty_router learning reverse_tunnels sinks_agree)
 BY_THE_CLOCK := $(filter-out $(WITHOUT_CLOCK),$(wildcard tests/truth/test_*.py)) $(patsubst %,tests/netns/test_%.py,afpacket \
     bpf_sink compare datapaths faults neighbours receive_by_napi saturated side_by_side trex trex_server xdp)
-IN_NAMESPACES := $(LONG) $(filter-out $(LONG) $(BY_THE_CLOCK),$(wildcard tests/netns/test_*.py tests/wheel/test_*.py)) \
+# VMMs that need no VM.
+CONTAINERS := $(patsubst %,tests/netns/test_%.py,container openvz example_vmm)
+IN_NAMESPACES := $(LONG) $(filter-out $(LONG) $(BY_THE_CLOCK) $(CONTAINERS),$(wildcard tests/netns/test_*.py tests/wheel/test_*.py)) \
     tests/contract/test_hosts.py $(WITHOUT_CLOCK)
-# Guests and virtual machines, two files at a time: where the CPU is emulated, each takes about one CPU. The slowest come
+# Containers, guests and virtual machines, two files at a time: where the CPU is emulated, each takes about one CPU. The slowest come
 # first.
 LONG := $(patsubst %,tests/vm/test_%.py,virtualbox xen cabled kvm libvirt guests)
 # These share out CPUs, or send as fast as they can: they need both CPUs.
 GUESTS_BY_THE_CLOCK := $(patsubst %,tests/vm/test_%.py,lab_vm neighbours pktgen_in_vm side_by_side)
 PREPARED := image-virtualbox image-xen image-lab image-tester image-test-disk vcsim
-GUESTS := $(LONG) $(filter-out $(LONG) $(GUESTS_BY_THE_CLOCK),$(wildcard tests/vm/test_*.py))
+GUESTS := $(LONG) $(CONTAINERS) $(filter-out $(LONG) $(GUESTS_BY_THE_CLOCK),$(wildcard tests/vm/test_*.py))
 # Apart, there is no network: what tests fetch from it is there before them, but for those that do so as they go.
 ONLINE := tests/wheel/test_installed.py tests/vm/test_image_build.py
 FILES = $(MAKE) --no-print-directory --keep-going --output-sync
@@ -81,14 +84,14 @@ guest: setup ## install QEMU and build the guest image: what guests, VMs and nei
 	@tools/system-packages $$($(NEEDED) guest)
 	@$(VENV)/bin/netbench image build
 
-test: guest ## all tests but those of guests and VMs (root, or the parts that need it are skipped)
+test: guest ## all tests but those of containers, guests and VMs (root, or the parts that need it are skipped)
 	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT_LXC)
 	@$(PYTHON) -m pytest $(AT_ONCE) -m 'not root' $(SIDE_BY_SIDE); side_by_side=$$?; \
 	    $(FILES) --jobs=4 $(IN_NAMESPACES); paired=$$?; \
 	    $(PYTHON) -m pytest --no-header $(BY_THE_CLOCK); exit $$((side_by_side | paired | $$?))
 
-test-platforms: guest ## the tests of guests and virtual machines (root)
-	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT) $(VIRTUALBOX)
+test-platforms: guest ## the tests of containers, guests and virtual machines (root)
+	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT) $(LIBVIRT_LXC) $(VIRTUALBOX)
 	@# Tries once whether guests boot under KVM, for all files: tools/apart hands the answer on.
 	@$(VENV)/bin/netbench doctor >/dev/null || true
 	@# Before all tests: a file that waited for its image would be started after all others.

@@ -42,7 +42,7 @@ from tests.unit.inputs import impaired, topology
 pytestmark = pytest.mark.root
 
 PATH = stream_paths(topology(1))[0]
-FRAMES = 1500
+FRAMES = 800
 # The hook used at a NIC by its number of receive queues; native XDP needs as many as its peer's two send queues.
 TCX, NATIVE, GENERIC = "tcx ingress", "xdp, native", "xdp, generic"
 HOOKS: dict[str, tuple[Any, int]] = {TCX: ("tcx", 2), NATIVE: ("xdp", 2), GENERIC: ("xdp", 1)}
@@ -328,7 +328,7 @@ def test_each_change_loss_and_late_frame_is_counted(wire, name, frame_size, tmp_
             impairment = draw.choice(IMPAIRMENTS[name]) if draw.random() < 0.3 else NOTHING
             trial.send(impairment.frame(trial, number))
             recount.add(number, impairment)
-            if place == 700:
+            if place == FRAMES // 2:
                 foreign, late = send_foreign(trial)
         received, in_sample = trial.received()
     packet = received.packet

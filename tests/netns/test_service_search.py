@@ -46,7 +46,7 @@ def search(results, behaviour, schedule, *more, **options):
 @pytest.mark.parametrize(("capacity", "below_s"), [(50, None), (500, 0.03)])
 def test_the_capacity_is_found_within_the_width(known, results, capacity, below_s):
     level = {} if below_s is None else {"below": f"{below_s * 1e3:g}ms"}
-    bounds = {"highest": f"{4 * capacity}/s", "lowest": f"{capacity // 5}/s", "width": "10%"}
+    bounds = {"highest": f"{4 * capacity}/s", "lowest": f"{capacity // 5}/s", "width": "20%"}
     found, done = search(results, {"serial_s": 1 / capacity}, {**level, **bounds})
     assert found.state is SearchState.FOUND, done.stdout
     assert found.lower <= 1.02 * capacity
@@ -89,7 +89,7 @@ def test_a_client_that_is_the_limit_is_named(known, results):
 def test_killed_and_resumed_it_finds_the_same(known, results, start):
     profile = results.with_suffix(".yaml")
     tool = {"kind": "known", "behaviour": json.dumps({"serial_s": 0.01})}
-    schedule = {"kind": "slo", "below": "50ms", "highest": "400/s", "lowest": "20/s", "width": "10%"}
+    schedule = {"kind": "slo", "below": "50ms", "highest": "400/s", "lowest": "20/s", "width": "20%"}
     profile.write_text(json.dumps({"name": "known", "tool": tool, "schedule": schedule}))
     running = start("run", "netns", profile, "-o", results, "--uut", "route", *SHORT)
     wait_for(lambda: stored(results) >= 3)
@@ -104,13 +104,13 @@ def test_killed_and_resumed_it_finds_the_same(known, results, start):
     assert keys[: len(before)] == before
     assert len(keys) == len(set(keys)) == found.trials
     assert found.is_regular
-    assert 0.88 * 100 <= (found.lower or 0) <= 102
+    assert 0.79 * 100 <= (found.lower or 0) <= 102
 
 
 def test_loads_are_shares_of_the_searched_maximum(known, results):
     profile = results.with_suffix(".yaml")
     tool = {"kind": "known", "behaviour": json.dumps({"serial_s": 0.01})}
-    maxima = {"kind": "slo", "below": "50ms", "highest": "400/s", "lowest": "20/s", "width": "10%", "duration": "1s"}
+    maxima = {"kind": "slo", "below": "50ms", "highest": "400/s", "lowest": "20/s", "width": "20%", "duration": "1s"}
     profile.write_text(json.dumps({"name": "known", "tool": tool, "loads": ["50%"], "maxima": maxima}))
     done = netbench("run", "netns", profile, "-o", results, "--uut", "route", *SHORT, timeout_s=240)
     assert done.returncode == 0, done.stderr + done.stdout

@@ -1,6 +1,7 @@
 """UUTs that change headers, in both directions at once: answers are changed in the opposite way."""
 
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,27 @@ TO_SOURCE, TO_SINK = {"back": "198.18.1.1 > 198.18.1.2"}, {"forth": "198.19.1.1 
 TO_CHOSEN = {"back": "203.0.113.9 > 192.0.2.7"}
 ROUTE = {"forward": "route"}
 VXLAN, GENEVE, VLAN = {"vni": 100}, {"vni": 100}, {"vlan": 100}
-# UUT, its options, the packet, headers at the sinks of the stream and of its reverse stream, and addresses there.
-CASES: dict[str, tuple[str, dict[str, Any], str, str, str, dict[str, str]]] = {
-    "bridge-end": ("raw", {"terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
-    "route-end": ("raw", {**ROUTE, "terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
-    "bridge-begin": ("raw", {"originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
-    "route-begin": ("raw", {**ROUTE, "originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
-    "route-chosen": ("raw", {**ROUTE, "originate": "vxlan", **VXLAN}, CHOSEN, IN_VXLAN, INNER, TO_SINK),
-    "bridge-v6": (
+
+
+@dataclass(frozen=True)
+class Case:
+    """A UUT, the packet sent to it, and headers and addresses at the sinks of the stream and of its reverse stream."""
+
+    kind: str
+    options: dict[str, Any]
+    packet: str
+    forth: str
+    back: str
+    addresses: dict[str, str] = field(default_factory=dict)
+
+
+CASES = {
+    "bridge-end": Case("raw", {"terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
+    "route-end": Case("raw", {**ROUTE, "terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
+    "bridge-begin": Case("raw", {"originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
+    "route-begin": Case("raw", {**ROUTE, "originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
+    "route-chosen": Case("raw", {**ROUTE, "originate": "vxlan", **VXLAN}, CHOSEN, IN_VXLAN, INNER, TO_SINK),
+    "bridge-v6": Case(
         "raw",
         {"terminate": "vxlan", **VXLAN},
         V6,
@@ -50,7 +64,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str, str, str, dict[str, str]]] = {
         "Ether/IP/UDP/VXLAN/Ether/IPv6/UDP",
         TO_SOURCE,
     ),
-    "route-ends": (
+    "route-ends": Case(
         "raw",
         {**ROUTE, "terminate": "vxlan", **VXLAN},
         CHOSEN_ENDS,
@@ -58,7 +72,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str, str, str, dict[str, str]]] = {
         "Ether/IP/UDP/VXLAN/Ether/IPv6/UDP",
         TO_CHOSEN,
     ),
-    "bridge-ends": (
+    "bridge-ends": Case(
         "raw",
         {"terminate": "vxlan", **VXLAN},
         CHOSEN_ENDS,
@@ -66,15 +80,15 @@ CASES: dict[str, tuple[str, dict[str, Any], str, str, str, dict[str, str]]] = {
         "Ether/IP/UDP/VXLAN/Ether/IPv6/UDP",
         TO_CHOSEN,
     ),
-    "ovs-pop": ("ovs", {"terminate": "vlan", **VLAN}, "vlan", INNER, TAGGED, {}),
-    "ovs-push": ("ovs", {"originate": "vlan", **VLAN}, PLAIN, TAGGED, INNER, {}),
-    "ovs-vx-end": ("ovs", {"terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
-    "ovs-vx-begin": ("ovs", {"originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
-    "ovs-ge-end": ("ovs", {"terminate": "geneve", **GENEVE}, "geneve", INNER, IN_GENEVE, TO_SOURCE),
-    "ovs-ge-begin": ("ovs", {"originate": "geneve", **GENEVE}, PLAIN, IN_GENEVE, INNER, TO_SINK),
-    "ovs-gre-end": ("ovs", {"terminate": "gre"}, GRE, INNER, IN_GRE, TO_SOURCE),
-    "ovs-gre-begin": ("ovs", {"originate": "gre"}, PLAIN, IN_GRE, INNER, TO_SINK),
-    "ovs-vx-vlan": (
+    "ovs-pop": Case("ovs", {"terminate": "vlan", **VLAN}, "vlan", INNER, TAGGED),
+    "ovs-push": Case("ovs", {"originate": "vlan", **VLAN}, PLAIN, TAGGED, INNER),
+    "ovs-vx-end": Case("ovs", {"terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
+    "ovs-vx-begin": Case("ovs", {"originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
+    "ovs-ge-end": Case("ovs", {"terminate": "geneve", **GENEVE}, "geneve", INNER, IN_GENEVE, TO_SOURCE),
+    "ovs-ge-begin": Case("ovs", {"originate": "geneve", **GENEVE}, PLAIN, IN_GENEVE, INNER, TO_SINK),
+    "ovs-gre-end": Case("ovs", {"terminate": "gre"}, GRE, INNER, IN_GRE, TO_SOURCE),
+    "ovs-gre-begin": Case("ovs", {"originate": "gre"}, PLAIN, IN_GRE, INNER, TO_SINK),
+    "ovs-vx-vlan": Case(
         "ovs",
         {"terminate": "vxlan", "vni": 100, "originate": "vlan", "vlan": 5},
         "vxlan",
@@ -82,10 +96,10 @@ CASES: dict[str, tuple[str, dict[str, Any], str, str, str, dict[str, str]]] = {
         IN_VXLAN,
         TO_SOURCE,
     ),
-    "nat-source": ("raw", {**ROUTE, "nat": "source"}, PLAIN, INNER, INNER, {}),
-    "nat-dest": ("raw", {**ROUTE, "nat": "destination"}, PLAIN, INNER, INNER, {}),
-    "nat-flows": ("raw", {**ROUTE, "nat": "source"}, "nat44", INNER, INNER, {}),
-    "nat-chosen": (
+    "nat-source": Case("raw", {**ROUTE, "nat": "source"}, PLAIN, INNER, INNER),
+    "nat-dest": Case("raw", {**ROUTE, "nat": "destination"}, PLAIN, INNER, INNER),
+    "nat-flows": Case("raw", {**ROUTE, "nat": "source"}, "nat44", INNER, INNER),
+    "nat-chosen": Case(
         "raw",
         {**ROUTE, "nat": "source"},
         'Ether()/IP(src="198.18.5.6",dst="10.2.0.2")/UDP(sport=7)',
@@ -93,7 +107,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str, str, str, dict[str, str]]] = {
         INNER,
         {"forth": "10.18.5.6 > 10.2.0.2", "back": "10.2.0.2 > 198.18.5.6"},
     ),
-    "nat-dst-ch": (
+    "nat-dst-ch": Case(
         "raw",
         {**ROUTE, "nat": "destination"},
         'Ether()/IP(src="10.2.0.2",dst="198.19.5.6")/UDP(sport=7)',
@@ -101,7 +115,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str, str, str, dict[str, str]]] = {
         INNER,
         {"forth": "10.2.0.2 > 10.19.5.6", "back": "198.19.5.6 > 10.2.0.2"},
     ),
-    "nat-vxlan": (
+    "nat-vxlan": Case(
         "raw",
         {**ROUTE, "nat": "source", "terminate": "vxlan", **VXLAN},
         "vxlan",
@@ -109,9 +123,9 @@ CASES: dict[str, tuple[str, dict[str, Any], str, str, str, dict[str, str]]] = {
         IN_VXLAN,
         TO_SOURCE,
     ),
-    "lxc-nat": ("container", {**ROUTE, "nat": "source"}, PLAIN, INNER, INNER, {}),
-    "lxc-end": ("container", {**ROUTE, "terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
-    "lxc-begin": ("container", {"originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
+    "lxc-nat": Case("container", {**ROUTE, "nat": "source"}, PLAIN, INNER, INNER),
+    "lxc-end": Case("container", {**ROUTE, "terminate": "vxlan", **VXLAN}, "vxlan", INNER, IN_VXLAN, TO_SOURCE),
+    "lxc-begin": Case("container", {"originate": "vxlan", **VXLAN}, PLAIN, IN_VXLAN, INNER, TO_SINK),
 }
 # With chosen addresses, both directions are one connection. If their first frames arrive at once, the kernel translates
 # the port of one of them, too (nf_nat_core.c, get_unique_tuple).
@@ -120,32 +134,34 @@ NEEDED = {"ovs": "ovs-vswitchd", "container": "lxc-start", "raw": "ip"}
 
 
 @pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
-@pytest.mark.parametrize("name", CASES)
-def test_answers_are_changed_in_the_opposite_way_and_every_frame_is_counted(results, tmp_path, name, sink):
-    kind, options, packet, forth, back, addresses = CASES[name]
-    assert shutil.which(NEEDED[kind]), "`make test` installs it"
+@pytest.mark.parametrize("packet", sorted({case.packet for case in CASES.values()}))
+def test_answers_are_changed_in_the_opposite_way_and_every_frame_is_counted(results, tmp_path, packet, sink):
+    """One campaign with all UUTs that this packet is sent to."""
+    cases = {name: case for name, case in CASES.items() if case.packet == packet}
+    assert all(shutil.which(NEEDED[case.kind]) for case in cases.values()), "`make test` installs it"
     topology = tmp_path / "both.yaml"
-    plain = yaml_value(SHIPPED.read_text())
-    topology.write_text(yaml_text({**plain, "uuts": [{"name": name, "kind": kind, **options}]}))
+    uuts = [{"name": name, "kind": case.kind, **case.options} for name, case in cases.items()]
+    topology.write_text(yaml_text({**yaml_value(SHIPPED.read_text()), "uuts": uuts}))
     described = packet if "(" not in packet else f"'{packet}'"
     captures = {"keep_captures": "all", "snap_length": SIZE + 100} if sink == "tcpdump" else {}
     wanted = settings(packet=described, sink=sink, **captures)
 
     done = netbench("run", topology, "quick", "-o", results, *WANTED, *PATIENT, *wanted)
 
-    found = {row["stream"]: row for row in rows(results)}
-    assert set(found) == {"forth", "back"}, done.stdout + done.stderr
-    for row in found.values():
+    found = {(row["uut"], row["stream"]): row for row in rows(results)}
+    assert set(found) == {(name, stream) for name in cases for stream in ("forth", "back")}, done.stdout + done.stderr
+    for (name, _stream), row in found.items():
         assert (row["sent_frames"], row["received_frames"]) == (FRAMES, FRAMES), row
         assert [row[count] for count in ("lost_frames", "foreign_frames", "unexplained_frames")] == ["0"] * 3, row
         assert int(row["changed_frames"]) <= MOST_CHANGED.get(name, 0), row
-    for stream, headers in (("forth", forth), ("back", back)) if sink == "tcpdump" else ():
-        (capture,) = (results / "captures").glob(f"trial-{int(found[stream]['trial']):06}-{stream}*")
+    for (name, stream), row in found.items() if sink == "tcpdump" else ():
+        headers, addresses = getattr(cases[name], stream), cases[name].addresses
+        (capture,) = (results / "captures").glob(f"trial-{int(row['trial']):06}-{stream}*")
         frame = next(frame for frame in rdpcap(str(capture)) if frame.haslayer(UDP))
-        assert "/".join(layers_of(frame)[: headers.count("/") + 1]) == headers
+        assert "/".join(layers_of(frame)[: headers.count("/") + 1]) == headers, name
         assert_right_checksums(frame)
         if stream in addresses:
-            assert f"{frame[IP].src} > {frame[IP].dst}" == addresses[stream]
+            assert f"{frame[IP].src} > {frame[IP].dst}" == addresses[stream], name
 
 
 def layers_of(frame: Any) -> list[str]:
