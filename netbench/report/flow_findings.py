@@ -9,9 +9,9 @@ from netbench.report.caveats import caveats, no_result
 from netbench.report.finding import MOST_NAMED, Finding, n_by_uut, shortened, uuts_by_setting
 from netbench.report.flow_caveats import conditions_of, flow_caveats
 from netbench.report.flow_formats import figure_interval, unit_of
-from netbench.report.formats import enumerated, excluded, limit_excluded, not_measurable, sentence, times_base
+from netbench.report.formats import enumerated, excluded, kfps, limit_excluded, not_measurable, sentence, times_base
 from netbench.report.styles import label
-from netbench.statistics.flow_costs import FlowCost, flow_costs, leading_figures, missing_baselines
+from netbench.statistics.flow_costs import FlowCost, flow_costs, leading_figures, missing_baselines, neighbour_fps
 from netbench.statistics.flow_figures import FlowFigure
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import RatioOfMeans, ratio_of_intervals
@@ -200,6 +200,14 @@ def _neighbours(results: CampaignResults, groups: Sequence[WorkloadGroup]) -> It
         compared = [group for cost in alike for group in (cost.group, cost.base)]
         number = _n_by_uut(results, compared, worst.figure)
         where = f"{worst.group.workload} at {worst.group.load}, {number}"
+        rates = [
+            f"{kfps(fps)} kfps beside {label(cost.group.uut, results.emulated)}"
+            for cost in alike
+            if (fps := neighbour_fps(cost.group)) is not None
+        ]
+        if rates:
+            text = enumerated(shortened(rates, "more_uuts_alike"))
+            details.append(sentence("flow_findings.neighbour_rates", scenario=worst.group.scenario, rates=text))
         details.append(sentence("findings.conditions", conditions=where))
         yield Finding("Neighbours", lead, "neighbours", " ".join((*details, *unknown)))
     elif costs:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Network, Off, Serve
+from netbench.model.trial import TrialFrames
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.statistics.flow_figures import FIGURES, FIGURES_BY_NAME, FlowFigure
@@ -165,6 +166,19 @@ def neighbour_load(group: WorkloadGroup) -> NeighbourLoadPoint | None:
         case Network(load=Load() as load) | Serve(load=load) if load.kind in _UNITS:
             unit, factor = _UNITS[load.kind]
             return NeighbourLoadPoint(load.value / factor, unit)
+    return None
+
+
+def neighbour_fps(group: WorkloadGroup) -> float | None:
+    """Return the frames/s of each stream of the neighbours, if their load is a share of the UUT's maximum.
+
+    None for other loads. A maximum differs between campaigns, so equal shares are different rates.
+    """
+    for trial in group.valid:
+        for task in trial.spec.neighbours:
+            match task.activity, task.traffic:
+                case Network(share=float() | int()), TrialFrames(load=load) if load.kind is LoadKind.FRAME_RATE:
+                    return load.value
     return None
 
 

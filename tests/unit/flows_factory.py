@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.flow_result import FlowResult, Latencies
+from netbench.model.frame_size import FrameSize
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, VICTIM, Activity, Idle, Network, Serve
-from netbench.model.trial import GuestResult, GuestTask, TrialResult, TrialSpec
+from netbench.model.trial import GuestResult, GuestTask, TrialFrames, TrialResult, TrialSpec
 from netbench.model.units import Load
 from netbench.model.verdict import Reason
 from netbench.model.workload import Workload, workload_of
@@ -54,13 +55,15 @@ def flow_trial(
     reasons: tuple[Reason, ...] = (),
     activity: Activity | None = None,
     streams: tuple[str, ...] = (),
+    neighbour_load: str = "",
 ) -> TrialResult:
-    """A trial of these flows; `activity` is that of its only neighbour."""
+    """A trial of these flows; `activity` is that of its only neighbour, which forwards `neighbour_load`."""
     names = streams or tuple(measured.stream for measured in flows) or ("s1",)
     tasks = [GuestTask(VICTIM, Serve(workload, Load.parse(load)), names, None, 1.0)]
     measured = [GuestResult(VICTIM, flows=flows)]
     if activity is not None:
-        tasks.append(GuestTask("second", activity))
+        traffic = TrialFrames(FrameSize.of(64), Load.parse(neighbour_load)) if neighbour_load else None
+        tasks.append(GuestTask("second", activity, traffic=traffic))
         measured.append(GuestResult("second"))
     spec = TrialSpec(index, uut, scenario, tuple(tasks), repetition)
     started_ns = 1_741_079_700_000_000_000 + index * 2_000_000_000
@@ -86,7 +89,7 @@ def response_times(
 ) -> CampaignResults:
     """A campaign in which the median of each UUT rises with the neighbour's load, up to `slope` times at 100 %.
 
-    Boots differ by 3 %.
+    Boots differ by 3 %. The maximum of the first UUT is 100 kfps, that of the second one 200 kfps, and so on.
     """
     trials: list[TrialResult] = []
     scenarios: dict[str, tuple[Activity, float]] = {SHARED_IDLE: (Idle(), 0.0)}
@@ -105,6 +108,7 @@ def response_times(
                             uut=uut,
                             scenario=scenario,
                             activity=activity,
+                            neighbour_load=f"{share * (place + 1):g}kfps" if share else "",
                             repetition=repetitions * (boot - 1) + repetition,
                             boot=boots * place + boot,
                             index=index,
