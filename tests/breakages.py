@@ -18,8 +18,9 @@ from netbench.model.topology import Topology
 from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind
+from netbench.testbed.open_testbed import open_testbed
 from netbench.testbed.resolved import resolve
-from netbench.testbed.testbed import Testbed, open_testbed
+from netbench.testbed.testbed import Testbed
 from netbench.trial.run import run_trial
 from netbench.trial.sources_and_sinks import Recording
 from netbench.uut.base import ActiveGuest

@@ -48,7 +48,7 @@ NextTrial = Callable[[], TrialSpec | None]
 
 @dataclass(slots=True)
 class _Progress:
-    """The progress of a planned boot: attempts at its next trial, successive failures, lost neighbours.
+    """The progress of a planned boot: attempts at its next trial, successive failures, also of tools, lost neighbours.
 
     `measuring` is the trial that is being measured, with the number of the attempt and of the boot.
     """
@@ -57,6 +57,7 @@ class _Progress:
     discarded: list[tuple[Reason, ...]] = field(default_factory=list)
     failures: int = 0
     neighbours_failures: int = 0
+    tool_failures: int = 0
     lost: dict[tuple[str, ...], str] = field(default_factory=dict)  # why these neighbours are left out
     measuring: tuple[TrialSpec, int, int] | None = None
 
@@ -180,6 +181,7 @@ class Boots:
             neighbours_failed = _why(result, ReasonKind.NEIGHBOUR_FAILED)
             progress.failures = progress.failures + 1 if failed else 0
             progress.neighbours_failures = progress.neighbours_failures + 1 if neighbours_failed else 0
+            progress.tool_failures = progress.tool_failures + 1 if _why(result, ReasonKind.TOOL_FAILED) else 0
             if neighbours_failed and not failed:
                 for name, text in guests.consoles().items():
                     self.record.directory.keep_console(f"{guests.name}.{name}", text)
@@ -193,7 +195,8 @@ class Boots:
                 why = f"they failed in {MOST_FAILURES} trials one after the other: {neighbours_failed}"
                 self._do_without(guests.name, neighbours, why, progress)
             restarted = trial.restart_at_s is not None  # later trials run on a boot that netbench waited for
-            if failed or restarted or needs_new_boot(result, guests.active.uut.ends_connections):
+            may_be_stuck = guests.end_connections and progress.tool_failures <= MOST_FAILURES
+            if failed or restarted or needs_new_boot(result, may_be_stuck):
                 return failed
         return ""
 
@@ -358,7 +361,7 @@ def _together(uut: str, neighbours: Iterable[str]) -> str:
 
 
 def needs_new_boot(result: TrialResult, ends_connections: bool) -> bool:
-    """Return whether an attempt may have left behind a state that the next one would meet.
+    """Return whether the next attempt needs a new boot, because of a state that this one may have left behind.
 
     A process that `ends_connections` for the guest, such as passt, can be stuck after a tool failed: it then resets all
     later connections.

@@ -57,8 +57,9 @@ from netbench.results.store import Store
 from netbench.signals import Stopped
 from netbench.testbed.cpus import usable_cpus
 from netbench.testbed.environment import git_revision, host_warnings, read_environment
+from netbench.testbed.open_testbed import open_testbed
 from netbench.testbed.preconditions import machine_held, with_what_lacks
-from netbench.testbed.testbed import Testbed, open_testbed
+from netbench.testbed.testbed import Testbed
 from netbench.trial.source_calibration import calibrate_sources, can_calibrate
 
 

@@ -181,7 +181,13 @@ class ActiveGuests:
         """Return the set-up of a trial, with the loads of its tasks; the guests of the tasks must be running."""
         guests = {VICTIM: self.active, **self._neighbours}
         loads = {task.name: self._load(task) for task in trial.guests if task.load is not None}
-        return self._testbed.setup(guests, loads, serves=trial.serves is not None)
+        serves = any(task.serves for task in trial.guests)
+        return self._testbed.setup(guests, loads, serves=serves)
+
+    @property
+    def end_connections(self) -> bool:
+        """Whether the host of a running guest ends connections for it."""
+        return any(guest.uut.ends_connections for guest in (self.active, *self._neighbours.values()))
 
     def _load(self, task: GuestTask) -> NeighbourLoad:
         guest = self._neighbours[task.name]

@@ -6,13 +6,13 @@ segments, of which there are few: a run ends where a segment does not continue t
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.frames import FrameBatch
-from netbench.capture.tcp_segments import ACK, FIN, RST, SYN, SegmentReader, TcpSegments
+from netbench.capture.tcp_segments import ACK, RST, SYN, SegmentReader, TcpSegments
 from netbench.capture.tcp_sequence import ByteStream, NumberReference, group_starts, unwrapped
 from netbench.capture.tcp_table import ConnectionTable
 from netbench.model.flow_witness import (
@@ -206,35 +206,6 @@ class ConnectionFollower:
         for (streams, direction), most in zip(pairs, np.maximum.reduceat(offsets, starts).tolist(), strict=True):
             other = streams[1 - direction]
             other.acknowledged = most if other.acknowledged is None else max(other.acknowledged, most)
-        self._count_duplicates(segments, order, starts, pairs)
-
-    def _count_duplicates(
-        self,
-        segments: TcpSegments,
-        order: NDArray[np.intp],
-        starts: NDArray[np.intp],
-        pairs: list[tuple[tuple[ByteStream, ByteStream], int]],
-    ) -> None:
-        """Count ACKs without payload that repeat the ACK and window before them (RFC 5681, section 2)."""
-        sequence, payload, flags = segments.sequence[order], segments.payload[order], segments.flags[order]
-        following = (sequence + payload + (flags & (SYN | FIN) != 0)) & 0xFFFFFFFF
-        columns = (segments.acknowledged[order], following, segments.window[order])
-        is_same = (payload == 0) & (flags & (SYN | FIN) == 0)
-        for column in columns:
-            is_same[1:] &= column[1:] == column[:-1]
-        lasts = np.append(starts[1:], len(order)) - 1
-        firsts: Any = zip(*(column[starts].tolist() for column in columns), strict=True)
-        ends: Any = zip(*(column[lasts].tolist() for column in columns), strict=True)
-        is_pure = is_same[starts].tolist()
-        carried = []
-        for (streams, direction), begin, end, pure in zip(pairs, firsts, ends, is_pure, strict=True):
-            stream = streams[direction]
-            carried.append(pure and stream.last_ack == begin)
-            stream.last_ack = end
-        is_same[starts] = carried
-        directions = segments.direction[order]
-        for direction in FlowDirection:
-            self._counts[direction]["duplicate_acks"] += int(np.count_nonzero(is_same & (directions == direction)))
 
     def _settle(self, indices: list[int]) -> None:
         for index in indices:

@@ -42,7 +42,6 @@ class ByteStream:
     fin: int | None = None  # the sequence number after the last byte
     bytes: int = 0
     uncaptured: int = 0
-    last_ack: tuple[int, int, int] = (-1, -1, -1)  # acknowledged number, next sequence number, window
 
     def begin(self, number: int, *, top: int = 0) -> None:
         """Place a sequence number at offset 0."""

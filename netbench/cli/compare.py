@@ -199,8 +199,8 @@ def _maxima_of_workloads(
         accept_disturbed=options.accept_disturbed,
         of_maxima=True,
     )
-    differences = tuple(each for each in found.differences if isinstance(each.place.traffic, Workload))
-    left_out = tuple(each for each in found.left_out if isinstance(_traffic_of(each.place), Workload))
+    differences = tuple(change for change in found.differences if isinstance(change.place.traffic, Workload))
+    left_out = tuple(cell for cell in found.left_out if isinstance(_traffic_of(cell.place), Workload))
     return replace(found, differences=differences, left_out=left_out) if differences or left_out else None
 
 

@@ -1,28 +1,36 @@
 """The commands of flows in a dry run: servers, taps and clients of each workload, once for UUTs with equal commands."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from netbench.campaign.request import CampaignRequest
+from netbench.hosts.host_wrappers import confined
 from netbench.hosts.local import LocalHost
 from netbench.model.flow_result import CLIENT, GUEST, HOST, OUTSIDE
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.scenario import VICTIM, Serve
 from netbench.model.stream_paths import stream_paths
 from netbench.model.workload import FlowPath
+from netbench.testbed.client_cpus import pins_of_clients
+from netbench.testbed.cpus import Pins, cpu_plan, cpu_plans
 from netbench.testbed.flow_checks import make_tool, workloads_in
+from netbench.testbed.guest_specs import cpus_of
 from netbench.tools.base import Demand, FlowEnds, SecondTier, second_ends
 from netbench.trial.flow_routes import LOOPBACK_ADDRESS
+from netbench.trial.flows import client_seed
+from netbench.trial.followed_connections import denominator
 from netbench.trial.wire_taps import FlowAddresses, WireTap
 from netbench.uut.base import TapPoint, UutPlan
 
 
 def flow_commands(request: CampaignRequest) -> Iterator[str]:
     """Yield the commands of each workload at each load; each distinct block once, after its workloads and UUTs."""
-    resolved = request.resolved
+    resolved, cpus = request.resolved, partial(cpus_of, request.topology)
+    of_streams = {path.name: pins for path, pins in cpu_plans(resolved.in_use, cpus, cpu_plan)}
     around: dict[tuple[str, ...], _Users] = {}
     clients: dict[tuple[str, ...], _Users] = {}
     for where, guest, serve in workloads_in(request.profile, resolved.activities):
@@ -31,7 +39,8 @@ def flow_commands(request: CampaignRequest) -> Iterator[str]:
             is_skipped = bool(workloads) and len(unserved) == len(workloads)
             if is_skipped or (guest == VICTIM and serve.workload.name in unserved):
                 continue
-            commands = [*_commands(request, guest, serve, guests[guest].plan)]
+            pins = pins_of_clients(guests, resolved.cpu_use, of_streams, cpus)
+            commands = [*_commands(request, guest, serve, guests[guest].plan, pins)]
             for blocks, title, index in ((around, where, 0), (clients, f"{where} at {serve.load}", 1)):
                 lines = tuple(line for of_stream in commands for line in of_stream[index])
                 blocks.setdefault(lines, {}).setdefault(title, {})[uut] = None
@@ -67,21 +76,24 @@ class _OtherMachine(LocalHost):
 
 
 def _commands(
-    request: CampaignRequest, guest: str, serve: Serve, plan: UutPlan
+    request: CampaignRequest, guest: str, serve: Serve, plan: UutPlan, pins: Mapping[str, Pins]
 ) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Yield the commands of a workload that a guest with this plan serves, by stream: servers and taps, clients."""
+    """Yield the commands of a workload that a guest with this plan serves, by stream: servers and taps, clients.
+
+    `pins` are the CPUs of clients beside sources, and of their taps.
+    """
     profile, topology, is_victim = request.profile, request.topology, guest == VICTIM
     beside = {neighbour.name: {*neighbour.streams} for neighbour in topology.neighbours}
     streams = {stream.name for stream in topology.own_streams} if is_victim else beside[guest]
     second = request.resolved.flow_needs.second_guest
     second_path = next((path for path in stream_paths(topology) if path.name in beside.get(second, ())), None)
     tool, flow_path = make_tool(serve.workload), serve.workload.path
-    demand = Demand(
-        serve.load, profile.duration if is_victim else profile.neighbours_duration, profile.warm_up_s, profile.seed
-    )
+    duration_s = profile.duration if is_victim else profile.neighbours_duration
+    one_of = denominator(profile.witness) if is_victim else 0
     here, elsewhere = LocalHost("local", "RUN"), _OtherMachine("local", "RUN")
     for path in (path for path in request.resolved.in_use if path.name in streams):
         planned = _planned_ends(path, plan, second, second_path, flow_path)
+        client_cpus, tap_cpus = pins.get(path.name, ((), ()))
         host = here if path.source.machine is None else elsewhere
         of_guest = elsewhere if plan.own_kernel else host
         client = of_guest if flow_path in (FlowPath.LOOPBACK, FlowPath.BETWEEN_GUESTS) else host
@@ -93,12 +105,17 @@ def _commands(
         around.append(f"  {planned.server}{_shown(tool.server_command(ends))}")
         if not planned.taps:
             around.append("  # no link carries these flows, so no tap captures them")
-        for tap in planned.taps if is_victim else ():
+        for tap in planned.taps if one_of else ():
             target = Path(f"trial-NNNNNN-{path.name}-{tap.place}.pcap")
             addresses = FlowAddresses(planned.client_address, tap.point.server_address)
-            capture = WireTap("", host, tap.point.interface, addresses, ends, target)
+            capture = WireTap("", host, tap.point.interface, addresses, ends, target, False, tap_cpus, one_of)
             around.append(f"  {tap.prefix}{shlex.join(capture.command())}")
-        yield around, [f"  {planned.client}{_shown(tool.client_command(ends, demand))}"]
+        seed = client_seed(profile.seed, 1, guest, path.name)  # of the first repetition
+        demand = Demand(serve.load, duration_s, profile.warm_up_s, seed)
+        command = tool.client_command(ends, demand)
+        if client is host:
+            command = confined(command, client_cpus, "")
+        yield around, [f"  {planned.client}{_shown(command)}"]
 
 
 def _shown(command: Sequence[str]) -> str:

@@ -23,9 +23,9 @@ class PayloadKey:
 
 
 # sockperf's MsgHeader (src/message.h) begins with a 64-bit number. iperf3 writes seconds, microseconds and the packet
-# count, of 32 bits or with --udp-counters-64bit of 64 (src/iperf_udp.c), and counts from 1.
+# count of 32 bits (src/iperf_udp.c), and counts from 1.
 SOCKPERF_KEY = PayloadKey(0, 8)
-IPERF3_KEY, IPERF3_KEY_64 = PayloadKey(8, 4, 1), PayloadKey(8, 8, 1)
+IPERF3_KEY = PayloadKey(8, 4, 1)
 
 
 @dataclass(frozen=True)

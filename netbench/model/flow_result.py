@@ -39,7 +39,11 @@ class Latencies:
 
     def percentile_ns(self, per_hundred_thousand: int) -> int:
         """Return the least time that so many of 100,000 times do not exceed (nearest rank), accurate to 0.05 %."""
-        return self.times_at_ns([-(-per_hundred_thousand * self.count // 100_000)])[0]
+        return self.times_at_ns([self.rank_of(per_hundred_thousand)])[0]
+
+    def rank_of(self, per_hundred_thousand: int) -> int:
+        """Return the rank of the least time that so many of 100,000 times do not exceed."""
+        return -(-per_hundred_thousand * self.count // 100_000)
 
     def times_at_ns(self, ranks: Iterable[int]) -> list[int]:
         """Return the times at these ranks in ascending order, from 1 (the smallest time) to `count` (the largest)."""
@@ -63,6 +67,11 @@ class Latencies:
             min(part.smallest_ns for part in known),
             max(part.largest_ns for part in known),
         )
+
+
+def times_of_kind(latencies: "Iterable[Latencies]", kind: str) -> Latencies | None:
+    """Return the times of a kind; None without any."""
+    return next((times for times in latencies if times.kind == kind), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ from ipaddress import ip_address
 
 UNKNOWN_NS = -1  # in columns of times
 BYTES_TOLERANCE = 0.001  # part of the wire's bytes by which a tool may differ
-RANK_TOLERANCE = 0.001  # part of the requests: most that ranks of percentiles may differ by, if over one
+# Most that the rank of a percentile may be shifted by, if over one: parts of the requests, and of those beyond it.
+RANK_TOLERANCE, RANK_TOLERANCE_BEYOND = 0.001, 0.1
+_FEW_TIMES = 20  # of fewer, the next one may be any other time
 PERCENTILE_TOLERANCE, PERCENTILE_FLOOR_NS = 0.01, 50_000  # part of the wire's percentile, plus nanoseconds
 
 
@@ -77,7 +79,6 @@ class TcpTotals:
     retransmitted_fins: int = 0
     late_bytes: int = 0
     late_segments: int = 0
-    duplicate_acks: int = 0
     uncaptured_bytes: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
@@ -126,15 +127,6 @@ class Connections:
     def __len__(self) -> int:
         return len(self.began_ns)
 
-    def ended(self, end: ConnectionEnd) -> int:
-        """Return the number of connections with this end."""
-        return self.ends.count(end)
-
-    def handshake_ns(self) -> list[int]:
-        """Return the times from SYN to the client's ACK of all complete, unambiguous handshakes."""
-        columns = zip(self.to_syn_ack_ns, self.to_ack_ns, self.is_ambiguous, strict=True)
-        return [there + back for there, back, unsure in columns if not unsure and UNKNOWN_NS not in (there, back)]
-
 
 @dataclass(frozen=True)
 class CaptureQuality:
@@ -175,33 +167,6 @@ class WireTraffic:
 
 
 @dataclass(frozen=True)
-class LinkDifference:
-    """What one direction lost between two links, sender's first: segments, payload bytes, and bytes of the streams.
-
-    Negative numbers mean that the second link has more, as when the first capture dropped frames. The segments are
-    exact if frames on both links carry whole segments.
-    """
-
-    segments: int
-    payload_bytes: int
-    stream_bytes: int
-
-
-def link_differences(near_client: WireTraffic, near_server: WireTraffic) -> dict[FlowDirection, LinkDifference]:
-    """Return by direction the losses between two links of the same traffic, without comparing times."""
-    links = {FlowDirection.TO_SERVER: (near_client, near_server), FlowDirection.TO_CLIENT: (near_server, near_client)}
-    differences = {}
-    for direction, (first, second) in links.items():
-        sent, arrived = first.totals(direction), second.totals(direction)
-        differences[direction] = LinkDifference(
-            segments=sent.segments - arrived.segments,
-            payload_bytes=sent.payload_bytes - arrived.payload_bytes,
-            stream_bytes=sent.stream_bytes - arrived.stream_bytes,
-        )
-    return differences
-
-
-@dataclass(frozen=True)
 class FlowFigures:
     """Figures of the same flows from a tool or from the wire: bytes in each direction, and percentiles of times.
 
@@ -236,6 +201,19 @@ class Disagreement:
         unit, scale = ("bytes", 1) if self.percent is None else ("µs", 1000)
         tool, wire, allowed = (f"{value / scale:,.0f}" for value in (self.tool, self.wire, self.allowed))
         return f"{name}: {tool} {unit} by the tool, {wire} {unit} on the wire (allowed difference: {allowed} {unit})"
+
+
+def rank_shift(of_tool: int, on_wire: int, rank: int) -> int:
+    """Return by how much the rank of a percentile may be shifted, given the numbers of requests.
+
+    By as many as the tool has more or fewer of them, at least 1 and at most 0.1 % of the requests, and 10 % of those
+    beyond the percentile. Of fewer than 20 requests, at most by 1, if the tool has more or fewer.
+    """
+    difference = abs(of_tool - on_wire)
+    if on_wire < _FEW_TIMES:
+        return min(difference, 1)
+    most = min(RANK_TOLERANCE * on_wire, RANK_TOLERANCE_BEYOND * (on_wire - rank))
+    return max(1, min(difference, int(most)))
 
 
 def disagreement(*, tool: FlowFigures, wire: FlowFigures) -> tuple[Disagreement, ...]:

@@ -81,7 +81,7 @@ class ReplayedSchedule(_AroundSchedule):
             more = f", and {len(missing) - _LISTED:,} more" if len(missing) > _LISTED else ""
             raise UsageError(
                 f"--loads-from {loads.directory}: it has no rate for {'; '.join(list(missing)[:_LISTED])}{more}; "
-                "measure what it measured (--uut, --scenario, --set), or leave out --loads-from"
+                "measure the same UUTs and scenarios (--uut, --scenario, --set), or leave out --loads-from"
             )
         self._planned = tuple(planned)
 

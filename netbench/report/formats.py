@@ -65,7 +65,10 @@ def three_digits(value: float | None) -> str:
 
 def two_digits(half_width: float) -> str:
     """Half the width of an interval, to two significant digits, with all digits of a whole part."""
-    return f"{half_width:#.2g}" if half_width < 9.95 else f"{half_width:,.0f}"
+    if half_width >= 9.95:
+        return f"{half_width:,.0f}"
+    leading_zeros = max(0, -floor(log10(half_width))) if half_width > 0 else 0
+    return f"{half_width:.{leading_zeros + 1}f}"
 
 
 def percent(ratio: float | None) -> str:

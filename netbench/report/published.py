@@ -51,14 +51,6 @@ class PublishedValue:
             return cls(data)
         return cls(data["mean"], data["deviation"], tuple(data["tests"]))
 
-    @property
-    def value(self) -> float | None:
-        """The number; None for a statement."""
-        try:
-            return float(self.text)
-        except ValueError:
-            return None
-
     def __str__(self) -> str:
         return f"{self.text} (σ {self.deviation}, n = {len(self.tests)})" if self.deviation else self.text
 

@@ -44,6 +44,9 @@ def campaign_differences(base: CampaignResults, new: CampaignResults) -> tuple[C
     for path, old, now in _changes(_environment(base), _environment(new)):
         matters = path[0] in _THAT_MATTER or (path[0] == "namespaces" and "nics" in path)
         differences.append(ChangedSetting(".".join(path), *_shortened(old, now), matters))
+    for name, old, now in _changes(_flow_tools(base), _flow_tools(new)):
+        if old is not None and now is not None:
+            differences.append(ChangedSetting(f"tool {name}", old, now, matters=True))
     # UUTs that ran elsewhere, or whose CPU is emulated on one side; the latter are not compared at all.
     before, after = ({f"UUT {uut}": setting for uut, setting in side.settings.items()} for side in (base, new))
     for sides in ((_tester(base.manifest), _tester(new.manifest)), (before, after)):
@@ -56,6 +59,18 @@ def campaign_differences(base: CampaignResults, new: CampaignResults) -> tuple[C
             texts = _short(_text(old)), _short(_text(now))
             differences.append(ChangedSetting(f"UUT {uut}: {name}", *texts, matters=False))
     return _what_matters_first(differences)
+
+
+def _flow_tools(campaign: CampaignResults) -> dict[str, str]:
+    """Return the programs of flows with their versions, by kind of tool."""
+    found: dict[str, set[str]] = {}
+    for trial in campaign.trials:
+        for task, guest in zip(trial.spec.guests, trial.guests, strict=False):
+            if task.serves:
+                found.setdefault(task.serves.workload.tool, set()).update(
+                    flow.tool for flow in guest.flows if flow.tool
+                )
+    return {kind: ", ".join(sorted(versions)) for kind, versions in found.items() if versions}
 
 
 def configuration_differences(base: ResultDirectory, new: ResultDirectory) -> tuple[ChangedSetting, ...]:

@@ -6,7 +6,7 @@ Bandwidths are Mbit/s of payload. The columns that only frames have are empty in
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from netbench.model.flow_result import CLIENT, GUEST, FlowResult, Latencies
+from netbench.model.flow_result import CLIENT, GUEST, FlowResult, Latencies, times_of_kind
 from netbench.results.export_columns import (
     Cell,
     ExportColumn,
@@ -77,7 +77,7 @@ def _wire_percentile(kind: str, part: int) -> Read:
 
     def cell(row: Any) -> float | None:  # noqa: ANN401 - a row of a module that imports this one
         tap = None if row.flow is None else tap_of(row.flow, CLIENT)
-        times = next((times for times in tap.latencies if times.kind == kind), None) if tap else None
+        times = times_of_kind(tap.latencies, kind) if tap else None
         return percentile_ms(times, part)
 
     return cell

@@ -47,9 +47,13 @@ class ServiceLevelSearch(SearchSchedule):
 
     @property
     def tried_loads(self) -> Sequence[Load]:
-        """The bounds, and an example of its rates."""
-        bounds = (self._options.highest, self._options.lowest, Load(self._options.unit, _EXAMPLE))
-        return tuple(load for load in bounds if load is not None)
+        """The bounds, and an example of its rates. The lowest rate may depend on a closed loop: then it is left out."""
+        highest, unit, profile = self._options.highest, self._options.unit, self.plan.profile
+        lowest = self._options.lowest
+        if lowest is None and highest.kind is not LoadKind.MAX:
+            rate = self._options.lowest_of(highest.value, profile.duration - profile.warm_up_s)
+            lowest = Load(unit, nearest_rate(rate, unit))
+        return tuple(load for load in (highest, lowest, Load(unit, _EXAMPLE)) if load is not None)
 
     @property
     def response_limit_s(self) -> float | None:

@@ -28,8 +28,8 @@ from netbench.selftest.time_checks import CpuTimes, check_pacing, judge_cpus
 from netbench.selftest.tool_checks import SERVING, check_tools, tool_profile
 from netbench.selftest.trials import Tester, selftest_profile, with_uuts
 from netbench.testbed.cpus import usable_cpus
+from netbench.testbed.open_testbed import open_testbed
 from netbench.testbed.resolved import resolve
-from netbench.testbed.testbed import open_testbed
 from netbench.uut.base import ActiveGuest
 
 _RECOUNTED = 1  # the index of the reference whose captures are counted twice: the first that drops frames

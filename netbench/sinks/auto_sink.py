@@ -74,7 +74,9 @@ class AutoSink(Sink):
 
     def identity(self) -> Identity:
         if not self._chosen:
-            return Identity(f"{', or '.join(self._kinds)} above its rate")
+            *_, highest = self._kinds
+            by_load = f"{', or '.join(self._kinds)} above its rate"
+            return Identity(f"{highest}, if it works" if self._steady else by_load)
         identity = self._sinks[self._chosen].identity()
         return replace(identity, options={**(identity.options or {}), "auto": self._reason})
 

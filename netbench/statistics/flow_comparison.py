@@ -139,12 +139,12 @@ def compare_flows(
         for difference in comparison.differences
     ]
     tested: dict[int, FlowDifference] = {}
-    for same in grouped(samples, lambda each: each.of.is_leading).values():
+    for same in grouped(samples, lambda sample: sample.of.is_leading).values():
         ps, usual = tested_differences(same), usual_variances(same)
         tests = max(1, sum(p.test in TESTS for p in ps.values()))
-        for each in same:
-            with_interval = each.with_interval(sqrt(usual[each.family]), tests)
-            tested[id(each.of)] = replace(with_interval, test=ps[id(each.of)])
+        for sample in same:
+            with_interval = sample.with_interval(sqrt(usual[sample.family]), tests)
+            tested[id(sample.of)] = replace(with_interval, test=ps[id(sample.of)])
     return tuple(
         replace(comparison, differences=tuple(tested[id(difference)] for difference in comparison.differences))
         for comparison in comparisons

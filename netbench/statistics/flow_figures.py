@@ -77,9 +77,13 @@ def _mbps(bps: float | None) -> float | None:
 
 
 def _error_ratio(flows: Sequence[FlowResult]) -> float | None:
-    """Return the failed operations per operation started, over all flows; None without operations."""
-    started = _summed(lambda flow: flow.started)(flows)
-    return sum(sum(flow.errors.values()) for flow in flows) / started if started else None
+    """Return the failed operations per intended one, over all flows, or per started one at load max.
+
+    An operation that waits for a connection until its timeout fails without having been started. None without
+    operations.
+    """
+    operations = _summed(lambda flow: flow.intended)(flows) or _summed(lambda flow: flow.started)(flows)
+    return sum(sum(flow.errors.values()) for flow in flows) / operations if operations else None
 
 
 def latencies_of(flows: Iterable[FlowResult], kind: str) -> Latencies | None:

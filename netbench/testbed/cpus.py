@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,48 +50,43 @@ def receiving_cpus(streams: int, cpus: Sequence[int]) -> list[tuple[int, ...]]:
     return [sink for _, sink in cpu_plan(streams, cpus)]
 
 
-def not_beside_flows(path: StreamPath) -> bool:
-    """Whether a stream carries frames only while the UUT serves flows: never."""
-    return False
+@dataclass(frozen=True, slots=True)
+class CpuUse:
+    """The streams and guests that compete for CPUs.
+
+    Streams `is_beside_flows` carry frames only while the UUT serves, and the others carry none then. `of_servers`
+    returns the CPUs of pinned UUTs that a stream's source and sink avoid, given the usable CPUs of their machine.
+    `guests` run in any scenario, by name. Streams with `clients` carry flows in any scenario.
+    """
+
+    is_beside_flows: Callable[[StreamPath], bool] = lambda _: False
+    of_servers: Callable[[StreamPath, Sequence[int]], Collection[int]] = lambda *_: ()
+    guests: Collection[str] = ()
+    clients: Collection[str] = ()
+
+
+FRAMES_ONLY = CpuUse()
 
 
 def cpu_plans(
     paths: Sequence[StreamPath],
     cpus: Callable[[str | None], Sequence[int]],
     plan: Callable[[int, Sequence[int]], Iterable[P]],
-    is_beside_flows: Callable[[StreamPath], bool] = not_beside_flows,
+    use: CpuUse = FRAMES_ONLY,
 ) -> Iterator[tuple[StreamPath, P]]:
     """Yield each path with its part of the plan, made from the CPUs that `cpus` returns for the machine.
 
-    A source and a sink on two machines do not compete for CPUs, so they get none. Paths `is_beside_flows` carry
-    frames only while the UUT serves, and the others carry none: with too few CPUs for all, both sets get the same ones.
+    A source and a sink on two machines do not compete for CPUs, so they get none. With too few CPUs for all paths,
+    those beside flows get the same ones as the others, if there are enough for both sets.
     """
     machines = dict.fromkeys((path.source.machine, path.sink.machine) for path in paths)
     for machine, sink_machine in machines:
         group = [path for path in paths if (path.source.machine, path.sink.machine) == (machine, sink_machine)]
         usable = cpus(machine) if machine == sink_machine else ()
-        sets = [group]
-        if len(usable) <= len(group):
-            sets = [[path for path in group if is_beside_flows(path) is beside] for beside in (False, True)]
-        for together in sets:
-            yield from zip(together, plan(len(together), usable), strict=True)
-
-
-def bound_ends(
-    paths: Sequence[StreamPath],
-    cpus: Callable[[str | None], Sequence[int]],
-    is_beside_flows: Callable[[StreamPath], bool],
-    avoided: Callable[[StreamPath], Collection[int]],
-) -> Iterator[tuple[StreamPath, Pins]]:
-    """Yield each path with the CPUs of its source and sink: those of `cpu_plan` without the ones it has `avoided`.
-
-    A source or sink without a CPU then has all others of its machine.
-    """
-    for path, pins in cpu_plans(paths, cpus, cpu_plan, is_beside_flows):
-        of_server = avoided(path) if path.source.machine == path.sink.machine else ()
-        others = tuple(cpu for cpu in cpus(path.source.machine) if cpu not in of_server) if of_server else ()
-        source, sink = (tuple(cpu for cpu in pin if cpu not in of_server) or others for pin in pins)
-        yield path, (source, sink)
+        apart = [[path for path in group if use.is_beside_flows(path) is beside] for beside in (False, True)]
+        is_split = len(usable) <= len(group) and all(len(usable) > len(part) for part in apart)
+        for part in apart if is_split else [group]:
+            yield from zip(part, plan(len(part), usable), strict=True)
 
 
 def siblings_here(cpu: int) -> frozenset[int]:
@@ -98,6 +95,64 @@ def siblings_here(cpu: int) -> frozenset[int]:
         return parse_cpu_list((_SYSFS / f"cpu{cpu}/topology/thread_siblings_list").read_text())
     except OSError:
         return frozenset({cpu})  # a kernel that does not report cores
+
+
+def bound_ends(
+    paths: Sequence[StreamPath],
+    cpus: Callable[[str | None], Sequence[int]],
+    use: CpuUse = FRAMES_ONLY,
+    siblings: Siblings = siblings_here,
+) -> Iterator[tuple[StreamPath, Pins]]:
+    """Yield each path with the CPUs of its source and sink: those of `cpu_plan`, apart from pinned UUTs that serve.
+
+    A source or sink whose CPUs are all those of servers has all others of its machine, or any if there are none.
+    """
+    for path, pins in cpu_plans(paths, cpus, cpu_plan, use):
+        machine = path.source.machine
+        usable = cpus(machine) if machine == path.sink.machine else ()
+        of_servers = use.of_servers(path, usable) if usable else ()
+        if of_servers:
+            free = apart_from(of_servers, usable, siblings if machine is None else alone)
+            source, sink = (tuple(cpu for cpu in pin if cpu in free) or free for pin in pins)
+            pins = source, sink
+        yield path, pins
+
+
+def apart_from(taken: Collection[int], usable: Sequence[int], siblings: Siblings) -> tuple[int, ...]:
+    """Return the usable CPUs on other cores than those `taken`, or else all others."""
+    cores = {sibling for cpu in taken for sibling in siblings(cpu)}
+    return tuple(cpu for cpu in usable if cpu not in cores) or tuple(cpu for cpu in usable if cpu not in taken)
+
+
+def client_pins(
+    pins: Pins,
+    server: Collection[int],
+    neighbours: Sequence[Collection[int]],
+    usable: Sequence[int],
+    siblings: Siblings,
+) -> Pins:
+    """Return the CPUs of a client and those of its taps: `pins` without the CPUs of guests, or else all without them.
+
+    `server` are the CPUs of the guest that serves, `neighbours` those of each other guest of its UUT in any scenario:
+    a client has the same CPUs in all of them. Empty: any. If guests have all CPUs, the client shares CPUs of
+    other guests where more than two remain for each of them, one for a guest and one for its source. Else it shares
+    those of its server: the client must not show how much a neighbour delays it.
+    """
+    taken = {*server, *chain.from_iterable(neighbours)}
+    if not taken:
+        return pins
+    allowed = apart_from(taken, usable, siblings)
+    if not allowed:
+        beside = tuple(cpu for cpu in usable if cpu not in server)
+        shared = beside if len(beside) > 2 * len(neighbours) else tuple(server)
+        return shared, shared
+    client, tap = (tuple(cpu for cpu in pin if cpu in allowed) or allowed for pin in pins)
+    return client, tap
+
+
+def alone(cpu: int) -> frozenset[int]:
+    """Return this CPU only: the cores of another machine are unknown."""
+    return frozenset({cpu})
 
 
 def require_cpus(cpus: Iterable[int], usable: Sequence[int], whose: str) -> None:

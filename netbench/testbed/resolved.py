@@ -11,7 +11,7 @@ from netbench.model.frame_size import FrameSize
 from netbench.model.packet import PLAIN_PACKET, Packet
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
-from netbench.model.scenario import VICTIM, Activity, Network, Serve
+from netbench.model.scenario import VICTIM, Activity, Network, Off, Serve
 from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.topology_specs import CpuShares, UutSpec
@@ -19,7 +19,7 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.model.workload import FlowPath
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
-from netbench.testbed.cpus import placed, victim_cpus
+from netbench.testbed.cpus import CpuUse, placed, victim_cpus
 from netbench.testbed.flow_checks import (
     FlowNeeds,
     PlacedTool,
@@ -134,18 +134,27 @@ class Resolved:
             for uut, guests in self.guests.items()
         }
 
-    def is_beside_flows(self, path: StreamPath) -> bool:
+    @property
+    def cpu_use(self) -> CpuUse:
+        """The competition of its streams and guests for CPUs."""
+        acts = self.activities.items()
+        running = [name for name, activities in acts if any(not isinstance(activity, Off) for activity in activities)]
+        return CpuUse(self._is_beside_flows, self._cpus_of_servers, (VICTIM, *running), self.streams_of_flows)
+
+    def _is_beside_flows(self, path: StreamPath) -> bool:
         """Whether a stream carries frames only while those of the UUTs carry none: a neighbour's, beside flows."""
         return bool(self.profile.tool) and path.name not in {stream.name for stream in self.topology.own_streams}
 
-    def avoided_cpus(self, path: StreamPath) -> frozenset[int]:
-        """Return the CPUs of pinned UUTs that serve flows while a neighbour's stream carries frames.
+    def _cpus_of_servers(self, path: StreamPath, usable: Sequence[int]) -> frozenset[int]:
+        """Return the CPUs of all pinned UUTs that serve flows while a neighbour's stream carries frames.
 
         Its source and sink would delay the server there, where the neighbour itself may not.
         """
-        if not self.is_beside_flows(path) or path.source.machine != self.topology.uut_machine:
+        if not self._is_beside_flows(path) or path.source.machine != self.topology.uut_machine:
             return frozenset()
-        return frozenset(cpu for guests in self.guests.values() for cpu in guests[VICTIM].assignment.cpu_shares.cpus)
+        uuts = [self.topology.uut(name) for name in self.guests]
+        beside = {uut.name: [neighbour.beside(uut) for neighbour in self.topology.neighbours] for uut in uuts}
+        return frozenset(cpu for uut in uuts for cpu in victim_cpus(uut, beside[uut.name], usable))
 
     @property
     def in_use(self) -> tuple[StreamPath, ...]:

@@ -10,54 +10,37 @@ from itertools import chain, count
 from netbench.errors import MachineGoneError, MissingError, NeighbourError, NotUndoneError, TestbedError, UutError
 from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
-from netbench.hosts.host_wrappers import NamespaceHost
-from netbench.hosts.local import LocalHost
-from netbench.linux.changes import AddRunDirectory
 from netbench.linux.counters.counting_points import NicCounters
 from netbench.linux.counters.iproute_counters import refresh_driver_counters_on
 from netbench.linux.counters.netlink_counters import refresh_driver_counters
 from netbench.linux.flow_facts import flow_facts
 from netbench.linux.foreign_cpu import read_foreign_cpu
-from netbench.linux.locks import STATE_DIRECTORY, MeasurementLock, OtherMeasurement
+from netbench.linux.locks import OtherMeasurement
 from netbench.linux.machine import Machine
-from netbench.linux.netlink import Netlink
 from netbench.linux.proc import read_cpu_delays, softirq_threads
-from netbench.linux.recovery_journal import Journal, clean, undo_run
 from netbench.loads.stress_ng import NeighbourLoad
 from netbench.model.distributions import ClockDifference
 from netbench.model.packet import PLAIN_PACKET
-from netbench.model.paths import InterfaceRef, Nic, StreamPath, each_nic_once
+from netbench.model.paths import InterfaceRef, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
-from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import Identities, LinkIdentity
 from netbench.model.topology import Topology, devices
 from netbench.model.topology_specs import UutSpec
 from netbench.signals import shielded
-from netbench.testbed.bring_up import (
-    base_changes,
-    cable_ends,
-    flow_changes,
-    host_identities,
-    source_changes,
-    usual_ends,
-)
-from netbench.testbed.cpus import bound_ends, cpu_plan, cpu_plans, not_beside_flows, usable_cpus
-from netbench.testbed.doctor.ssh_checks import needed_in_run
-from netbench.testbed.emulated_ssh_hosts import server_changes
+from netbench.testbed.bring_up import host_identities, usual_ends
+from netbench.testbed.client_cpus import pins_of_clients, pins_text
+from netbench.testbed.cpus import FRAMES_ONLY, CpuUse, Pins, bound_ends, cpu_plan, cpu_plans
 from netbench.testbed.flow_checks import FlowNeeds, make_tool
-from netbench.testbed.preconditions import machine_held, port_warnings, refuse_unsafe_ports
-from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
-from netbench.testbed.rings import Rings, wanted_rings
-from netbench.testbed.ssh_hosts import connected_hosts
-from netbench.testbed.virtual_machines import VmMachine, running_vms
+from netbench.testbed.resolved import Guests, make_backends, resolve_guests
+from netbench.testbed.rings import Rings
+from netbench.testbed.virtual_machines import VmMachine
 from netbench.trial.followed_connections import denominator
 from netbench.trial.learning import LearningSchedule
 from netbench.trial.probing import await_ways
 from netbench.trial.setup import Endpoints, TrialSetup
 from netbench.uut.base import ActiveGuest, ObservedDelays, Site, bring_up
-from netbench.vmm.base import guest_directory
 
 _OF_VM = {"accelerator": "vm_accelerator", "emulated": "vm_emulated"}
 
@@ -82,17 +65,15 @@ class Testbed:
         port_warnings: Sequence[str] = (),
         without_frames: Collection[str] = (),
         flow_needs: FlowNeeds = FlowNeeds(),  # noqa: B008 - immutable
-        is_beside_flows: Callable[[StreamPath], bool] = not_beside_flows,
-        avoided_cpus: Callable[[StreamPath], Collection[int]] = lambda _: (),
+        cpu_use: CpuUse = FRAMES_ONLY,
     ) -> None:
         """`in_use` are the paths that need sources and sinks; None: all. `rings` are switched on.
 
         `others` returns the other netbenches that have measured on this machine since it was locked. `scratch` is a
         directory of this machine for the run; None: temporary files go to the usual directory. `port_warnings` are the
         result of the function of this name, from before sources and sinks were opened. Streams `without_frames` have
-        clients instead: their sources and sinks are never opened. `flow_needs` are those of all flows. Streams
-        `is_beside_flows` carry frames only while the UUT serves. A source and a sink avoid the `avoided_cpus` of their
-        stream.
+        clients instead: their sources and sinks are never opened. `flow_needs` are those of all flows. `cpu_use` is
+        the competition for CPUs.
         """
         self._scratch = scratch
         self.port_warnings = port_warnings
@@ -101,8 +82,7 @@ class Testbed:
         self._run_id = run_id
         self._without_frames = without_frames
         self._flow_needs = flow_needs
-        self._is_beside_flows = is_beside_flows
-        self._avoided_cpus = avoided_cpus
+        self._cpu_use = cpu_use
         self._machines = machines
         self._hosts = hosts
         self._paths = paths
@@ -119,11 +99,12 @@ class Testbed:
         self._learning = LearningSchedule()
         self._softirqs = softirq_threads()
         self._delays: dict[tuple[str, str], ObservedDelays] = {}  # by UUT, and guest beside it
+        self._guests: Guests = {}  # of the UUT that was brought in last
 
     def open_endpoints(self) -> None:
         """Bring up a source and a sink for every stream."""
-        together = dict(cpu_plans(self._in_use, self._cpus, cpu_plan))
-        for path, pins in bound_ends(self._in_use, self._cpus, self._is_beside_flows, self._avoided_cpus):
+        with_all = dict(cpu_plans(self._in_use, self._cpus, cpu_plan))
+        for path, pins in bound_ends(self._in_use, self._cpus, self._cpu_use):
             host = self._hosts[path.source.host]
             has_frames = path.name not in self._without_frames
             reason = self._generator.unsupported_reason(host) if has_frames else ""
@@ -140,7 +121,7 @@ class Testbed:
             source_clock = partial(self._monotonic, path.source.machine)
             receiver = partial(self._rings.receiver, path.name)
             usual = usual_ends(self._profile, pins)
-            ends = Endpoints(path, source, sink, usual, source_clock, sink_host, receiver, host, together[path])
+            ends = Endpoints(path, source, sink, usual, source_clock, sink_host, receiver, host, with_all[path])
             self._endpoints[path.name] = ends
             if not has_frames:
                 continue
@@ -212,15 +193,11 @@ class Testbed:
     def _guest(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
         machine = self._uut_machine
         self._rings.switch_on()  # once more, where a link was down meanwhile
-        resolved = resolve_guests(
-            self.topology,
-            beside,
-            self._paths,
-            machine.cpus,
-            self._run_id,
-            tuple(self._profile.packets.values()),
-            self._flow_needs,
-        )[name]
+        packets = tuple(self._profile.packets.values())
+        self._guests = resolve_guests(
+            self.topology, beside, self._paths, machine.cpus, self._run_id, packets, self._flow_needs
+        )
+        resolved = self._guests[name]
         guest, point = resolved.make(), machine.point
 
         def brought_up() -> ActiveGuest:
@@ -282,7 +259,14 @@ class Testbed:
         If the machine is a VM, its accelerator is `vm_accelerator` and `vm_emulated`: a guest on it has its own.
         """
         of_machine = {_OF_VM.get(fact, fact): value for fact, value in self._uut_machine.facts.items()}
-        return {**of_machine, **self._flow_facts(active), **active.ready.facts}
+        return {**of_machine, **self._flow_facts(active), **self._client_facts(), **active.ready.facts}
+
+    def _client_facts(self) -> dict[str, str]:
+        """Return the CPUs of the clients of all guests that serve, if they are bound."""
+        bound = pins_text(
+            self._client_pins(), [path.name for path in self._in_use if path.name in self._cpu_use.clients]
+        )
+        return {"client_cpus": bound} if bound else {}
 
     def _flow_facts(self, active: ActiveGuest) -> dict[str, str]:
         """Return the facts on which the throughput of many flows depends; none if each stream has one flow."""
@@ -323,13 +307,18 @@ class Testbed:
             packets=self._profile.packets,
             learning=self._learning,
             sends_plain=PLAIN_PACKET.name in self._profile.packet_names,
-            cpus=usable_cpus(),
+            client_pins=self._client_pins(),
             witnessed=denominator(self._profile.witness),
             make_tool=make_tool,
             second_guest=self._flow_needs.second_guest,
+            seed=self._profile.seed,
             cpu_delays=partial(read_cpu_delays, softirqs=self._softirqs),
             foreign_cpu=partial(read_foreign_cpu, self._run_id),
         )
+
+    def _client_pins(self) -> dict[str, Pins]:
+        of_streams = {name: ends.cpus for name, ends in self._endpoints.items()}
+        return pins_of_clients(self._guests, self._cpu_use, of_streams, self._cpus)
 
     def interfaces(self) -> dict[str | None, list[str]]:
         """Return the interfaces of all paths on this machine by namespace (None: netbench's own), each once."""
@@ -385,110 +374,3 @@ class Testbed:
         return tuple(
             reading for machine, group in wanted.items() for reading in self._machines[machine].read_counters(group)
         )
-
-
-@contextmanager
-def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Iterator[Testbed]:
-    """Bring a topology up for its UUTs and take it down when the block is left, also after errors.
-
-    `held` is the result of `machine_held` for a campaign with several testbeds. Without it, the machine is locked for
-    this testbed, with the errors of `machine_held`. UsageError when a port must not be used, TestbedError when bringing
-    it up or down fails. The leftovers of a killed run are undone first.
-    """
-    topology, in_use = resolved.topology, [path.name for path in resolved.in_use]
-    with ExitStack() as stack, shielded() as shield:
-        presence = held or stack.enter_context(machine_held(resolved))
-        clean()
-        refuse_unsafe_ports(topology)
-        warnings = port_warnings(topology)
-        journal = Journal.create(topology.name)
-        local = LocalHost("local", journal.run_id, _scratch(journal.run_id))
-        here = Machine(None, local, record=journal, netlink=stack.enter_context(Netlink()), cpus=usable_cpus())
-        testbed: Testbed | None = None
-        try:
-            with ExitStack() as others, shield.lifted():
-                machines: dict[str | None, Machine] = {None: here}
-                here.make([AddRunDirectory(local.scratch)])
-                here.make([*server_changes(topology), *base_changes(topology, with_offloads=resolved.ends_of_flows)])
-                directories = {name: guest_directory(journal.run_id, name) for name in topology.vms}
-                here.make(AddRunDirectory(str(directory)) for directory in directories.values())
-                cables = cable_ends(topology, directories)
-                machines.update(others.enter_context(running_vms(topology, local, directories, cables)))
-                if topology.ssh_hosts:
-                    needs = {name: needed_in_run(resolved, name) for name in topology.ssh_hosts}
-                    machines.update(others.enter_context(connected_hosts(topology, here, journal.run_id, needs)))
-                hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
-                for name in (*topology.vms, *topology.ssh_hosts):
-                    machines[name].make(base_changes(topology, name, with_offloads=resolved.ends_of_flows))
-                wanted = wanted_rings(
-                    topology, resolved.in_use, lambda name: machines[name].cpus, resolved.is_beside_flows
-                )
-                policies = {uut.name: uut.napi_policy for uut in topology.uuts if uut.napi_policy != "other"}
-                rings = Rings(wanted, machines, resolved.cpus_of_streams, policies)
-                rings.switch_on()
-                paths = tuple(rings.received(path) for path in _known_paths(topology, machines))
-                used = [path for path in paths if path.name in in_use]
-                for on, machine in machines.items():
-                    machine.make(source_changes(resolved.profile, used, on))
-                    clients = [path for path in used if path.name in resolved.streams_of_flows]
-                    machine.make(flow_changes(clients, resolved.streams_through, on))
-                known = topology, journal.run_id, machines, hosts, paths, resolved.profile, used
-                testbed = Testbed(
-                    *known,
-                    others=presence.overlapping,
-                    rings=rings,
-                    scratch=local.scratch,
-                    port_warnings=warnings,
-                    without_frames=resolved.streams_of_flows - resolved.streams_of_frames,
-                    flow_needs=resolved.flow_needs,
-                    is_beside_flows=resolved.is_beside_flows,
-                    avoided_cpus=resolved.avoided_cpus,
-                )
-                try:
-                    testbed.open_endpoints()
-                    yield testbed
-                finally:
-                    with shielded():
-                        testbed.close_endpoints()
-        finally:
-            with shielded():
-                _take_down(journal, here)
-
-
-def _take_down(journal: Journal, machine: Machine) -> None:
-    _, failures = undo_run(journal, machine)
-    if failures:
-        raise NotUndoneError("not everything could be undone; `netbench clean` tries again: " + "; ".join(failures))
-
-
-def _scratch(run_id: str) -> str:
-    """Return a directory of this machine for files that do not outlive the run."""
-    return str(STATE_DIRECTORY / "scratch" / run_id[-12:])
-
-
-def _host(topology: Topology, name: str, machines: Mapping[str | None, Machine], run_id: str) -> Host:
-    machine, netns = topology.machine(name), topology.netns(name)
-    if machine is not None:
-        return machines[machine].host(netns, name)
-    here = LocalHost(name, run_id, _scratch(run_id))
-    return NamespaceHost(here, netns) if netns else here
-
-
-def _known_paths(topology: Topology, machines: Mapping[str | None, Machine]) -> tuple[StreamPath, ...]:
-    """Return the paths, with the MAC addresses of ports filled in from their machines."""
-
-    def known(nic: Nic | None) -> Nic | None:
-        if nic is None or nic.mac:
-            return nic
-        found = machines[nic.machine].read_nics([nic.place]).get(nic.place)
-        if found is None:
-            raise TestbedError(f"port {nic.interface} is gone")
-        return replace(nic, mac=found.mac)
-
-    paths = []
-    for path in stream_paths(topology):
-        source, sink = known(path.source), known(path.sink)
-        assert source is not None
-        assert sink is not None
-        paths.append(replace(path, source=source, ingress=known(path.ingress), egress=known(path.egress), sink=sink))
-    return tuple(paths)

@@ -60,7 +60,7 @@ class FlowEnds:
     where clients connect to another one, which is translated; empty: the same. The client runs on the CPUs
     `client_cpus` of its machine; empty: any. If connections are `accepted_by_host`, a client can connect before the
     server is there. `arp_entries` may have the MAC address of the UUT before. `second_tier` is a guest behind the
-    server, for tools that need one.
+    server, for tools that need one. A client that `shares_cpu` with its server must not precede it.
     """
 
     stream: str
@@ -74,6 +74,7 @@ class FlowEnds:
     client_cpus: tuple[int, ...] = ()
     accepted_by_host: bool = False
     second_tier: SecondTier | None = None
+    shares_cpu: bool = False
 
     @property
     def bound(self) -> str:

@@ -11,7 +11,10 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """A client's load on one server. `rate` is operations/s of the open loop; 0 for a closed loop of `clients`."""
+    """A client's load on one server. `rate` is operations/s of the open loop; 0 for a closed loop of `clients`.
+
+    A client that `shares_cpu` with its server must not precede it.
+    """
 
     address: str
     port: int
@@ -24,6 +27,7 @@ class LoopSettings:
     poisson: bool = False
     connections: int = 1000
     seed: int = 1
+    shares_cpu: bool = False
 
     def starts_ns(self) -> "array[int]":
         """Return the intended starts of the open loop, in ns from its begin, ascending."""

@@ -46,6 +46,7 @@ class ClientOptions(BaseModel):
             poisson=self.arrivals == "poisson",
             connections=self.connections,
             seed=demand.seed,
+            shares_cpu=ends.shares_cpu,
         )
 
 

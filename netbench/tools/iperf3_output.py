@@ -108,7 +108,7 @@ def _figures(
 
 
 def _is_older(version: str) -> bool:
-    """Return whether a version reports UDP without what the receiver counted, as those before 3.11 do."""
+    """Return whether a version reports UDP without the counts of the receiver, as those before 3.11 do."""
     found = re.fullmatch(r"iperf 3\.(\d+)\S*", version)
     return found is not None and int(found[1]) < _RECEIVED_SINCE
 

@@ -80,7 +80,7 @@ class Sockperf(Tool):
     def client_command(self, ends: FlowEnds, demand: Demand) -> Sequence[str]:
         options = self.options
         if demand.load.kind is LoadKind.OPERATION_RATE:
-            argv = ["under-load", f"--mps={demand.load.value:.0f}", f"--reply-every={options.reply_every}"]
+            argv = ["under-load", f"--mps={_per_s(demand)}", f"--reply-every={options.reply_every}"]
         else:
             argv = ["ping-pong"]
         waited = max(0, ceil(demand.warm_up_s - _START_S - _WARM_UP_S))
@@ -129,7 +129,7 @@ class Sockperf(Tool):
             to_client_bytes=received * size,
             run_to_server_bytes=total_sent * size,
             run_to_client_bytes=total_received * size,
-            intended=round(demand.load.value * valid_s / every) if has_rate else None,
+            intended=round(_per_s(demand) * valid_s / every) if has_rate else None,
             started=received + dropped,
             completed=received,
             # Duplicated and reordered messages were completed, too.
@@ -140,6 +140,11 @@ class Sockperf(Tool):
 
     def _endpoint(self, address: str, port: int) -> list[str]:
         return ["-i", address, "-p", str(port), *(["--tcp"] if self.options.protocol == "tcp" else [])]
+
+
+def _per_s(demand: Demand) -> int:
+    """Return the messages per second that sockperf sends: searches try rates in between, too."""
+    return max(1, round(demand.load.value))
 
 
 def _run_s(demand: Demand) -> int:

@@ -200,7 +200,7 @@ def main() -> None:
     """Run the client that the first argument describes, and print its figures."""
     settings = ClientSettings.of(sys.argv[1])
     loop = settings.loop
-    if loop.rate:
+    if loop.rate and not loop.shares_cpu:
         _take_precedence()
     host = f"[{loop.address}]" if ":" in loop.address else loop.address
     fields = f"Host: {host}:{loop.port}\r\n" + ("" if settings.keep_alive else "Connection: close\r\n")

@@ -50,7 +50,7 @@ class FlowPlaces:
                 route = self._between_guests()
             case FlowPath.LOOPBACK:
                 inside = _inside(self.guest)
-                route = FlowRoute(self._ends(inside, inside, LOOPBACK_ADDRESS))
+                route = FlowRoute(replace(self._ends(inside, inside, LOOPBACK_ADDRESS), shares_cpu=True))
         if not has_second_tier:
             return route
         second, (address, _) = self._second
@@ -64,6 +64,7 @@ class FlowPlaces:
             self._ends(self.source, _inside(self.guest), address, ArpEntry(self.source, interface, address)),
             listen=ready.listening.get(path.name, ""),
             client_cpus=self.client_cpus,
+            shares_cpu=not {*self.client_cpus}.isdisjoint(self.guest.cpus),
             accepted_by_host=point.ends_connections,
         )
         taps = {CLIENT: (self.source, interface, FlowAddresses(path.src_ip, address))}

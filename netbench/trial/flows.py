@@ -2,9 +2,10 @@
 
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import NamedTuple
 
 from netbench.errors import MachineGoneError, TestbedError
@@ -13,7 +14,7 @@ from netbench.hosts.clock import Clock
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.pipes import end
 from netbench.linux.socket_drops import read_socket_drops
-from netbench.model.flow_result import CLIENT, FlowResult, WireFigures
+from netbench.model.flow_result import CLIENT, FlowResult, WireFigures, times_of_kind
 from netbench.model.scenario import VICTIM, Serve
 from netbench.model.trial import GuestTask
 from netbench.model.units import Load, LoadKind
@@ -45,7 +46,8 @@ class GuestFlows:
     serve: Serve
     tool: Tool
     ends: Sequence[FlowEnds]
-    seed: int = 1
+    seeds: Mapping[str, int] = field(default_factory=dict)  # of the clients, by stream
+    machine: str | None = None  # of the sources that the clients are beside; None: this one
     servers: list[RunningServer] = field(default_factory=list)
     commands: dict[str, Sequence[str]] = field(default_factory=dict)  # of clients, by stream
     clients: dict[str, tuple[FlowEnds, Process]] = field(default_factory=dict)
@@ -65,8 +67,20 @@ class GuestFlows:
 
     @property
     def demand(self) -> Demand:
-        """The load of each client."""
-        return Demand(self.load, self.task.duration_s, self.task.warm_up_s, self.seed)
+        """The load of each client, which has a seed besides."""
+        return Demand(self.load, self.task.duration_s, self.task.warm_up_s)
+
+    @property
+    def span_ns(self) -> tuple[int, int] | None:
+        """When the first client began and the last one was to end, in ns since 1970 by their machine's clock.
+
+        By taps that follow all connections; None without any.
+        """
+        taps = [tap for of_stream in self.wire.values() for tap in of_stream if tap.place == CLIENT and tap.one_of == 1]
+        began_ns = [tap.began_ns for tap in taps if tap.began_ns is not None]
+        if not began_ns:
+            return None
+        return min(began_ns), max(began_ns) + round(self.demand.duration_s * 1e9)
 
     def start(self) -> None:
         """Start the servers; returns once clients can connect. A failure is kept for the result.
@@ -78,7 +92,8 @@ class GuestFlows:
                 if ends.second_tier:
                     self.servers.append(self.tool.start_second_tier(ends))
                 self.servers.append(self.tool.start_server(ends))
-                self.commands[ends.stream] = self.tool.client_command(ends, self.demand)
+                demand = replace(self.demand, seed=self.seeds.get(ends.stream, 1))
+                self.commands[ends.stream] = self.tool.client_command(ends, demand)
 
     def arm_taps(self) -> None:
         """Start the taps of the wire. A failure is kept for their figures: the tool's are measured all the same."""
@@ -196,6 +211,14 @@ class GuestFlows:
             self.errors.setdefault(ends.stream, str(error))
 
 
+def client_seed(seed: int, repetition: int, guest: str, stream: str) -> int:
+    """Return the seed of a client in a repetition, from that of the profile: 32 bits.
+
+    Clients of one trial, and repetitions, differ in their random times; UUTs and scenarios have the same ones.
+    """
+    return Random(f"{seed}/{repetition}/{guest}/{stream}").getrandbits(32)
+
+
 def judge_flows(flows: GuestFlows) -> Iterator[Reason]:
     """Yield the reasons against the flows of a trial."""
     yield from _apart(flows)
@@ -239,7 +262,7 @@ def _limited_by_client(result: FlowResult, *, has_rate: bool) -> str:
             f"the client used {result.client_cpu_share:.0%} of a CPU, so its figures may be its own limits; request a "
             "lower load, or measure with several streams"
         )
-    response = next((times for times in result.latencies if times.kind == "response"), None)
+    response = times_of_kind(result.latencies, "response")
     late = result.client_late
     if not has_rate or late is None or response is None or not (late.count and response.count):
         return ""

@@ -34,7 +34,7 @@ from netbench.trial.snapshots import (
     take_snapshot,
 )
 from netbench.trial.sources_and_sinks import Receiving, Recording, prepare, send
-from netbench.trial.verdict_rules import judge_trial
+from netbench.trial.verdict_rules import FlowsSpan, judge_trial
 
 # The greatest age of a comparison of clocks: hosts are queried each second.
 _COMPARED_AGO_NS = 2_000_000_000
@@ -140,7 +140,11 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
     times = [GuestTime(_used_s(result, part), guest.active.cpus) for guest, result in zip(guests, results, strict=True)]
     disturbance = disturbance_of(endpoints, sent, watched, (delays, delays_after), times, is_here=is_here)
     disturbance = replace(disturbance, foreign_s=foreign_s if is_here else None)
-    judged = judge_trial(spec, results, evidence, clocks_set_ns=set_ns, drained=drained, disturbance=disturbance)
+    of_victim = guests[0].flows
+    span = FlowsSpan(*of_victim.span_ns, of_victim.machine) if of_victim and of_victim.span_ns else None
+    judged = judge_trial(
+        spec, results, evidence, clocks_set_ns=set_ns, drained=drained, disturbance=disturbance, flows=span
+    )
     return TrialResult(
         spec,
         attempt,

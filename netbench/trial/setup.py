@@ -1,6 +1,6 @@
 """The parts of a trial: running sources and sinks, the victim, its neighbours, and the streams of each guest."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -27,7 +27,7 @@ from netbench.model.workload import Workload
 from netbench.sinks.base import Sink
 from netbench.tools.base import Tool
 from netbench.trial.flow_routes import FlowPlaces
-from netbench.trial.flows import GuestFlows
+from netbench.trial.flows import GuestFlows, client_seed
 from netbench.trial.learning import LearningSchedule
 from netbench.trial.wire_taps import WireTap
 from netbench.uut.base import ActiveGuest
@@ -68,8 +68,7 @@ class Endpoints:
     `source_clock` is CLOCK_MONOTONIC of the source's machine minus that of this machine. `sink_host` is the host of the
     sink; if it is None, frames that the sink does not count cannot be captured. `receiver` is the thread that takes in
     the source's frames at the UUT, if it is on this machine. `source_host` is the host of the source, and of a client.
-    `cpus` are those of a client and of its taps while all streams are in use: CPUs of a source, and those of its sink,
-    where they share a machine; empty: any.
+    `cpus` are those of a source and of its sink if all streams carry frames, where they share a machine; empty: any.
     """
 
     path: StreamPath
@@ -100,9 +99,10 @@ class TrialSetup:
     `scratch` is a directory for files that are not kept; None: the directory for temporary files. `cpu_delays` reads
     the delays of threads of this machine. `packets` are the described packets of trials, by name; some trials send
     plain ones if `sends_plain`. `learning` determines when sinks send learning frames. `make_tool` returns the tool of
-    a workload. `foreign_cpu` reads the CPU time of other programs, which the tools of flows compete with. `cpus` are
-    the usable CPUs of this machine. Taps follow one of `witnessed` connections; 0: there are no taps. `second_guest` is
-    the neighbour that is linked to the victim; empty without one.
+    a workload. `foreign_cpu` reads the CPU time of other programs, which the tools of flows compete with. `client_pins`
+    are the CPUs of a client and of its taps by stream, where all of its path is on one machine. Taps follow one of
+    `witnessed` connections; 0: there are no taps. `second_guest` is the neighbour that is linked to the victim; empty
+    without one. `seed` is that of the profile.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -121,9 +121,10 @@ class TrialSetup:
     packets: Mapping[str, Packet] = field(default_factory=dict)
     learning: LearningSchedule = field(default_factory=LearningSchedule)
     sends_plain: bool = True
-    cpus: Sequence[int] = ()
+    client_pins: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
     witnessed: int = 1
     second_guest: str = ""
+    seed: int = 1
     make_tool: Callable[[Workload], Tool] = no_tool
 
     def packet_of(self, path: StreamPath, size: FrameSize) -> Packet | None:
@@ -159,7 +160,7 @@ def guests_of(setup: TrialSetup, spec: TrialSpec, captures: Path | None = None) 
     for task in spec.guests:
         active = setup.guests[task.name]
         if task.serves:
-            flows = _flows(setup, task, task.serves, active, captures, spec.index)
+            flows = _flows(setup, spec, task, task.serves, active, captures)
             guests.append(TrialGuest(task.name, active, setup.loads.get(task.name), (), {}, flows))
             continue
         endpoints = tuple(setup.endpoints[name] for name in task.streams)
@@ -201,14 +202,14 @@ def _traffic(
 
 
 def _flows(
-    setup: TrialSetup, task: GuestTask, serve: Serve, active: ActiveGuest, captures: Path | None, trial: int
+    setup: TrialSetup, spec: TrialSpec, task: GuestTask, serve: Serve, active: ActiveGuest, captures: Path | None
 ) -> GuestFlows:
     """Return the flows of a guest; TestbedError for one that cannot serve."""
     tool, ends, taps = setup.make_tool(serve.workload), [], []
     for name in task.streams:
         endpoints = setup.endpoints[name]
         assert endpoints.source_host is not None, "a testbed has the hosts of its sources"
-        client_cpus, tap_cpus = cpus_of_client(setup, endpoints, active)
+        client_cpus, tap_cpus = setup.client_pins.get(name, endpoints.cpus)
         hosts = endpoints.source_host, endpoints.sink_host
         places = FlowPlaces(endpoints.path, active, *hosts, setup.guests.get(setup.second_guest), client_cpus)
         try:
@@ -218,28 +219,13 @@ def _flows(
         ends.append(route.ends)
         witnessed = setup.witnessed if task.name == VICTIM else 0  # a tap beside a neighbour would only disturb
         for place, tapped in route.taps.items() if witnessed else ():
-            target = (captures or Path(setup.scratch or "/tmp")) / f"trial-{trial:06}-{name}-{place}.pcap"
-            of_tap = captures is not None, tap_cpus, witnessed
-            taps.append(WireTap(place, *tapped, route.ends, target, *of_tap))
-    return GuestFlows(task, serve, tool, ends, taps=taps)
-
-
-def cpus_of_client(setup: TrialSetup, ends: Endpoints, server: ActiveGuest) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the CPUs of a client and of its taps: those of source and sink, or else all, without those of guests.
-
-    Without such a CPU they share those of other guests, if enough, or else those of their server: on the CPU of another
-    guest they would show how much that one delays the client.
-    """
-    if {nic.machine for nic in ends.path.nics.values()} != {None}:
-        return ends.cpus
-    taken = {cpu for active in setup.guests.values() for cpu in active.cpus}
-    free = tuple(cpu for cpu in setup.cpus if cpu not in taken) if taken else ()
-    if taken and not free:
-        others = tuple(cpu for cpu in setup.cpus if cpu not in server.cpus)
-        busy = 2 * (len(setup.guests) - 1)  # each other guest and its source may fill a CPU
-        free = others if len(others) > busy else server.cpus
-    client, tap = (tuple(cpu for cpu in cpus if cpu not in taken) or free for cpus in ends.cpus)
-    return client, tap
+            target = (captures or Path(setup.scratch or "/tmp")) / f"trial-{spec.index:06}-{name}-{place}.pcap"
+            # Numbers of CPUs are those of one machine.
+            cpus = tap_cpus if name in setup.client_pins or tapped[0] in hosts else ()
+            taps.append(WireTap(place, *tapped, route.ends, target, captures is not None, cpus, witnessed))
+    seeds = {name: client_seed(setup.seed, spec.repetition, task.name, name) for name in task.streams}
+    machine = setup.endpoints[task.streams[0]].path.source.machine
+    return GuestFlows(task, serve, tool, ends, seeds, machine, taps=taps)
 
 
 def _packet(setup: TrialSetup, path: StreamPath, active: ActiveGuest, size: FrameSize) -> Packet | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
+from typing import NamedTuple
 
 from netbench.model.counts import USUAL_QUEUE, DropKind, StreamCounts
 from netbench.model.frame_size import FrameSize
@@ -50,6 +51,14 @@ _OF_THE_TESTER = frozenset(
 )
 
 
+class FlowsSpan(NamedTuple):
+    """The time from the first to the last operation of flows, in ns since 1970 by the clock of the clients' machine."""
+
+    first_ns: int
+    last_ns: int
+    machine: str | None
+
+
 def judge_trial(
     spec: TrialSpec,
     guests: Sequence[GuestResult],
@@ -58,8 +67,11 @@ def judge_trial(
     clocks_set_ns: Mapping[str | None, int],
     drained: bool,
     disturbance: Disturbance | None = None,
+    flows: FlowsSpan | None = None,
 ) -> Iterator[Reason]:
     """Yield the reasons against a trial, by the counts and the evidence of its guests: the victim, then the neighbours.
+
+    `flows` is the time of the victim's flows, if it serves.
 
     If the victim was restarted, only reasons that concern the tester are yielded. A stream whose tester was disturbed
     is never reported as saturated: its offered load does not show the limit of the path.
@@ -68,7 +80,8 @@ def judge_trial(
     """
     stalls = disturbed(spec, disturbance) if disturbance else []
     stalled_streams = {reason.stream for reason in stalls}
-    for reason in (*_judged(spec, guests, evidence, clocks_set_ns=clocks_set_ns, drained=drained), *stalls):
+    judged = _judged(spec, guests, evidence, clocks_set_ns=clocks_set_ns, drained=drained, flows=flows)
+    for reason in (*judged, *stalls):
         is_saturated = reason.kind is ReasonKind.SATURATED and not stalled_streams.isdisjoint(("", reason.stream))
         if not is_saturated and (spec.restart_at_s is None or reason.kind in _OF_THE_TESTER):
             yield reason
@@ -117,6 +130,7 @@ def _judged(
     *,
     clocks_set_ns: Mapping[str | None, int],
     drained: bool,
+    flows: FlowsSpan | None,
 ) -> Iterator[Reason]:
     for guest, guest_evidence in zip(guests, evidence, strict=True):
         for stream_evidence, counts in zip(guest_evidence, guest.streams, strict=True):
@@ -147,7 +161,7 @@ def _judged(
     victim, *neighbours = evidence
     yield from _apart(victim, max(_MAY_BE_APART_PART, spec.tolerance) * spec.duration_s)
     for guest, guest_evidence in zip(guests[1:], neighbours, strict=True):
-        yield from _absences(guest.name, guest_evidence, victim, spec)
+        yield from _absences(guest.name, guest_evidence, victim, flows, spec)
     for machine, set_ns in clocks_set_ns.items():
         whose = f"the clock of host {machine}" if machine else "the clock"
         detail = f"{whose} was set by {set_ns / 1e9:+,.6f} s: time stamps in frames are unusable"
@@ -174,11 +188,19 @@ def judge(evidence: StreamObservation, counts: StreamCounts, tolerance: float, m
 
 
 def _absences(
-    neighbour: str, evidence: Sequence[StreamObservation], victim: Sequence[StreamObservation], spec: TrialSpec
+    neighbour: str,
+    evidence: Sequence[StreamObservation],
+    victim: Sequence[StreamObservation],
+    flows: FlowsSpan | None,
+    spec: TrialSpec,
 ) -> Iterator[Reason]:
-    """Yield a reason for each source of a neighbour that did not send during all the time of the victim's sources."""
+    """Yield a reason for each source of a neighbour that did not send during all the time of the victim's traffic."""
     first_ns = min((stream.sent.first_ns for stream in victim if stream.sent.first_ns is not None), default=None)
     last_ns = max((stream.sent.last_ns for stream in victim if stream.sent.last_ns is not None), default=None)
+    whose = "sources sent"
+    if flows is not None:
+        first_ns, last_ns, whose = flows.first_ns, flows.last_ns, "clients ran"
+        evidence = [stream for stream in evidence if stream.path.source.machine == flows.machine]
     for stream in evidence:
         sent = stream.sent
         if first_ns is None or last_ns is None or sent.first_ns is None or sent.last_ns is None:
@@ -187,7 +209,7 @@ def _absences(
         if falls_short(stream, spec.tolerance):
             missed_s += sent.descheduled_s
         if missed_s > _MAY_MISS_PART * spec.duration_s:
-            detail = f"neighbour {neighbour} sent nothing for {missed_s:.3f} s while the victim's sources sent"
+            detail = f"neighbour {neighbour} sent nothing for {missed_s:.3f} s while the victim's {whose}"
             yield Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, stream.path.name, detail)
 
 

@@ -20,15 +20,15 @@ from netbench.hosts.base import Host, Process
 from netbench.hosts.host_wrappers import confined
 from netbench.hosts.pipes import Lines, end
 from netbench.hosts.remote_code import output_path
-from netbench.model.flow_result import CLIENT, HOST, OUTSIDE, SERVERS, FlowResult, Latencies, WireFigures
+from netbench.model.flow_result import CLIENT, HOST, OUTSIDE, SERVERS, FlowResult, Latencies, WireFigures, times_of_kind
 from netbench.model.flow_witness import (
     BYTES_TOLERANCE,
-    RANK_TOLERANCE,
     UNKNOWN_NS,
     Connections,
     FlowFigures,
     WireTraffic,
     disagreement,
+    rank_shift,
 )
 from netbench.model.foreign_text import decoded
 from netbench.statistics.flow_figures import PERCENTILES, has_enough
@@ -281,25 +281,26 @@ def _beyond_neighbours(
     The warm-up ends by the intended start for a tool, and by the first byte for a tap: one of them may have a request
     more. Where times are few and far apart, as among the slowest, that shifts a percentile to the next time.
     """
-    times = next((times for times in client.latencies if times.kind == view.wire_kind), None)
-    own = next((times for times in result.latencies if times.kind == view.compared), None)
-    if times is None or own is None:
+    times = times_of_kind(client.latencies, view.wire_kind)
+    tool_times = times_of_kind(result.latencies, view.compared)
+    if times is None or tool_times is None:
         return {}
-    shift, found = max(1, min(abs(own.count - times.count), round(RANK_TOLERANCE * times.count))), {}
+    beyond = {}
     for percent, by_wire in wire.percentiles_ns.items():
         if percent not in tool.percentiles_ns:
             continue
-        rank = -(-round(1000 * percent) * times.count // 100_000)
+        rank = times.rank_of(round(1000 * percent))
+        shift = rank_shift(tool_times.count, times.count, rank)
         least, most = times.times_at_ns([max(rank - shift, 1), min(rank + shift, times.count)])
         nearest = FlowFigures(percentiles_ns={percent: min(max(tool.percentiles_ns[percent], least), most)})
         if disagreement(tool=FlowFigures(percentiles_ns=tool.percentiles_ns), wire=nearest):
-            found[percent] = by_wire
-    return found
+            beyond[percent] = by_wire
+    return beyond
 
 
 def _likely(client: WireFigures, kind: str, by_tool: Mapping[float, float]) -> dict[float, float]:
     """Return the percentiles of all connections that the followed ones permit, as near to those of the tool."""
-    times = next((times for times in client.latencies if times.kind == kind), None)
+    times = times_of_kind(client.latencies, kind)
     if times is None or not client.connections:
         return {}
     found = {}
@@ -361,7 +362,7 @@ def _losses(result: FlowResult, lost: int, client: WireFigures, guest: WireFigur
 
 
 def _percentiles(found: Sequence[Latencies], kind: str) -> Mapping[float, float]:
-    times = next((times for times in found if times.kind == kind), None)
+    times = times_of_kind(found, kind)
     if times is None:
         return {}
     return {part / 1000: times.percentile_ns(part) for part in PERCENTILES if has_enough(times, part)}

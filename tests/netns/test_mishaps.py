@@ -10,8 +10,8 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.linux.locks import STATE_DIRECTORY
+from netbench.testbed.open_testbed import open_testbed
 from netbench.testbed.resolved import resolve
-from netbench.testbed.testbed import open_testbed
 from netbench.uut.raw import Raw
 from tests.breakages import load_shipped
 from tests.commands import FEW, INLINE, netbench, rows, settings, verdict_of

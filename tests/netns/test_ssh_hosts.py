@@ -37,8 +37,8 @@ from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.sinks import bpf_worker
 from netbench.testbed.emulated_ssh_hosts import namespaces_of, server_changes, servers_at_work
+from netbench.testbed.open_testbed import open_testbed
 from netbench.testbed.resolved import resolve
-from netbench.testbed.testbed import open_testbed
 from netbench.vmm.libvirt.api import libvirt_module
 from netbench.vmm.openvz import openvz
 from tests.breakages import NOTHING, PROFILE, load_shipped, measured_on, ruled

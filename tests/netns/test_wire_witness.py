@@ -30,7 +30,6 @@ from netbench.model.flow_witness import (
     FlowDirection,
     FlowFigures,
     disagreement,
-    link_differences,
 )
 
 pytestmark = pytest.mark.root
@@ -243,7 +242,7 @@ def test_early_close_and_short_replies(flows: Path2) -> None:
     assert wire.exchanges.is_complete.tolist() == [True, True, False]
     assert wire.exchanges.response_bytes.tolist() == [5, 1, 0]
     assert wire.exchanges.response_first_ns[-1] == UNKNOWN_NS
-    assert wire.traffic.connections.ended(ConnectionEnd.CLOSED) == 1
+    assert wire.traffic.connections.ends.count(ConnectionEnd.CLOSED) == 1
 
 
 def test_a_closed_port_refuses(flows: Path2) -> None:
@@ -251,7 +250,7 @@ def test_a_closed_port_refuses(flows: Path2) -> None:
         for _ in range(3):
             flows.client.run([PYTHON, "-c", REQUEST, SERVER, str(PORT), "[]"])
     traffic = read_connections(flows.near_client, **flows.endpoints())
-    assert (traffic.connections.ended(ConnectionEnd.REFUSED), traffic.opened) == (3, 0)
+    assert (traffic.connections.ends.count(ConnectionEnd.REFUSED), traffic.opened) == (3, 0)
 
 
 def test_a_lost_syn_makes_the_handshake_ambiguous(flows: Path2) -> None:
@@ -265,7 +264,6 @@ def test_a_lost_syn_makes_the_handshake_ambiguous(flows: Path2) -> None:
     again = near_client.to_server.retransmitted_syns
     assert again == flows.nstat(flows.client, "TcpRetransSegs") >= 1
     assert sum(near_client.connections.is_ambiguous) == again
-    assert len(near_client.connections.handshake_ns()) == 3 - again
     assert near_server.to_server.retransmitted_syns == 0
 
 
@@ -291,13 +289,12 @@ def test_bulk_as_the_kernel_counts_it(flows: Path2, loss: int, offloads: str) ->
     assert (to_server.uncaptured_bytes, near_server.to_server.uncaptured_bytes) == (0, 0)
     # The last ACK may leave after the counters are read.
     assert 0 <= to_server.segments - kernel["segs_out"] <= 2
-    between = link_differences(near_client, near_server)[FlowDirection.TO_SERVER]
-    assert between.stream_bytes == 0
-    assert (between.payload_bytes > 0) == bool(loss)
+    arrived = near_server.to_server
+    assert (to_server.payload_bytes > arrived.payload_bytes) == bool(loss)
     if loss:
         # nftables drops frames, each of several segments.
-        assert between.segments >= flows.dropped() >= 1
-        assert near_server.to_server.late_segments > 0
+        assert to_server.segments - arrived.segments >= flows.dropped() >= 1
+        assert arrived.late_segments > 0
 
 
 @contextmanager
@@ -410,9 +407,6 @@ def test_tshark_finds_the_same_retransmissions(flows: Path2) -> None:
     again = [int(size) for size, is_again in frames if is_again]
     print(len(again), sum(again), totals)
     assert sum(again) == totals.retransmitted_bytes + totals.late_bytes
-    acks = _tshark(flows.near_client, f"tcp.srcport == {PORT} && tcp.analysis.duplicate_ack")
-    back = read_connections(flows.near_client, **flows.endpoints()).to_client
-    assert back.duplicate_acks == len(acks)
 
 
 def _tshark(path: Path, condition: str) -> list[tuple[str, str]]:

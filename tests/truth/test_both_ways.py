@@ -17,8 +17,8 @@ from netbench.model.topology import Topology
 from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.testbed import rings
+from netbench.testbed.open_testbed import open_testbed
 from netbench.testbed.resolved import resolve
-from netbench.testbed.testbed import open_testbed
 from netbench.trial.run import run_trial
 from netbench.trial.sources_and_sinks import Recording
 from netbench.uut.reference import DropRule

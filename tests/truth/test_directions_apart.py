@@ -6,8 +6,8 @@ from netbench.hosts.base import run_checked
 from netbench.model.scenario import VICTIM
 from netbench.model.topology_specs import UutSpec
 from netbench.model.trial import TrialResult
+from netbench.testbed.open_testbed import open_testbed
 from netbench.testbed.resolved import resolve
-from netbench.testbed.testbed import open_testbed
 from netbench.trial.run import run_trial
 from netbench.trial.sources_and_sinks import Recording
 from tests.breakages import load_shipped

@@ -4,8 +4,8 @@ import pytest
 
 from netbench.model.scenario import VICTIM
 from netbench.model.verdict import ReasonKind
+from netbench.testbed.open_testbed import open_testbed
 from netbench.testbed.resolved import resolve
-from netbench.testbed.testbed import open_testbed
 from netbench.trial.run import run_trial
 from netbench.trial.sources_and_sinks import Recording
 from tests.breakages import Broken, broken, load_shipped

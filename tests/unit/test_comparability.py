@@ -10,6 +10,7 @@ from netbench.results.comparability import campaign_differences, configuration_d
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import IDENTITIES, leaves
 from tests.unit.comparison_factory import exact_campaign, stored
+from tests.unit.flows_factory import flow, flow_campaign, flow_trial
 from tests.unit.inputs import topology
 from tests.unit.results_factory import MANIFEST
 
@@ -166,3 +167,17 @@ def test_a_link_whose_kernel_thread_has_another_number_is_the_same():
     assert [str(difference) for difference in campaign_differences(first, other)] == [
         "links of s1: napi; kernel thread napi/nb-in1…; CPU 1 → napi; kernel thread napi/nb-in1…; CPU 0"
     ]
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        (("iperf 3.12", "iperf 3.16"), ["tool http: iperf 3.12 → iperf 3.16"]),
+        (("iperf 3.12", "iperf 3.12"), []),
+        (("iperf 3.12", ""), []),
+    ],
+)
+def test_another_version_of_a_tool_matters(versions, expected):
+    base, new = (flow_campaign([flow_trial(flow(tool=version))]) for version in versions)
+    found = campaign_differences(base, new)
+    assert [str(difference) for difference in found if difference.matters] == expected

@@ -8,6 +8,8 @@ import pytest
 from netbench.campaign.request import make_request, read_request
 from netbench.cli.dry_run import describe
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
+from netbench.model.scenario import VICTIM
+from netbench.trial.flows import client_seed
 from netbench.vmm.qemu import acceleration
 from netbench.vmm.qemu.command import qemu_program
 from tests.unit.inputs import profile, topology, topology_in_vm
@@ -178,3 +180,19 @@ def test_cpus_that_are_named_are_those_of_the_vm():
     lab = topology_in_vm(3, vm={"cpus": 16})
     sinks = section(list(describe(make_request(lab, profile()))), "# sinks")
     assert [line.split("taskset -c ")[1].split()[0] for line in sinks if "tcpdump" in line] == ["3", "4", "5"]
+
+
+@pytest.mark.parametrize(("witness", "filtered"), [("all", [False] * 2), ("1/16", [True] * 2), ("none", [])])
+def test_taps_are_those_of_the_witness(witness, filtered):
+    lines = output("netns-vmm", f"witness={witness}", profile="response-time", uuts=["raw"], scenarios=["shared-idle"])
+    assert ["(tcp[" in line for line in lines if "-NNNNNN-s1-" in line] == filtered
+
+
+def test_clients_and_taps_are_bound_and_clients_seeded_as_in_trials(monkeypatch):
+    monkeypatch.setattr("netbench.testbed.guest_specs.usable_cpus", lambda: [0, 1])
+    options = ("topology.neighbours.0.placement=same-cpu", "seed=7")
+    lines = output("netns-vmm", *options, profile="response-time", uuts=["raw"], scenarios=["shared-idle"])
+    taps = [line for line in lines if "-NNNNNN-s1-" in line]
+    (client,) = [line for line in lines if '"seed": ' in line]
+    assert [line.split(" taskset -c ")[1][:2] for line in (*taps, client)] == ["0 "] * 3
+    assert f'"seed": {client_seed(7, 1, VICTIM, "s1")}' in client

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netbench.model.flow_witness import DisagreementKind, FlowFigures, disagreement
+from netbench.model.flow_witness import DisagreementKind, FlowFigures, disagreement, rank_shift
 
 KINDS = DisagreementKind
 US = 1000
@@ -56,3 +56,21 @@ def test_disagreements(name):
 )
 def test_both_figures_are_shown(tool, wire, text):
     assert [str(found) for found in disagreement(tool=tool, wire=wire)] == [text]
+
+
+@pytest.mark.parametrize(
+    ("of_tool", "on_wire", "rank", "shift"),
+    [
+        (3000, 3000, 2970, 1),
+        (3003, 3000, 2970, 3),
+        (2990, 3000, 2970, 3),  # 10 % of the 30 requests beyond
+        (9990, 10_000, 9990, 1),  # a tool that omits all beyond the percentile
+        (9990, 10_000, 9900, 10),
+        (8000, 10_000, 9900, 10),  # 0.1 % of all
+        (10_000, 10_000, 10_000, 1),
+        (3, 3, 2, 0),
+        (4, 3, 2, 1),
+    ],
+)
+def test_the_rank_of_a_percentile_shifts_by_the_difference_in_requests(of_tool, on_wire, rank, shift):
+    assert rank_shift(of_tool, on_wire, rank) == shift

@@ -15,7 +15,7 @@ from netbench.model.traffic import NOTHING_SENT, Sent
 from netbench.model.trial import GuestResult
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 from netbench.trial.observation import UNCOUNTED, NicDelta, StreamObservation
-from netbench.trial.verdict_rules import buffered, judge, judge_trial
+from netbench.trial.verdict_rules import FlowsSpan, buffered, judge, judge_trial
 from tests.unit.accounts import account
 from tests.unit.inputs import stream_traffic, topology, trial_spec
 from tests.unit.points import THROUGH_UUT, growth
@@ -320,6 +320,19 @@ def test_what_a_disturbed_tester_did_not_offer_is_no_limit_of_the_path(stalled_s
     found = judge_trial(trial_spec(), *known, clocks_set_ns={}, drained=True, disturbance=disturbance)
     of_load = {ReasonKind.SATURATED, ReasonKind.TESTER_DISTURBED}
     assert [reason.kind for reason in found if reason.kind in of_load] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "last_ms", "machine", "missed"),
+    [(0, 1000, None, ""), (0, 1200, None, "0.200"), (-300, 1000, None, "0.300"), (0, 1200, "lab", "")],
+)
+def test_a_neighbour_sends_during_all_the_time_of_the_victims_flows(first_ms, last_ms, machine, missed):
+    beside = sent(first_ns=0, last_ns=10**9)
+    guests = [GuestResult(VICTIM), GuestResult("second", (account(beside),))]
+    span = FlowsSpan(first_ms * 10**6, last_ms * 10**6, machine)
+    found = judge_trial(trial_spec(), guests, [[], [beside]], clocks_set_ns={}, drained=True, flows=span)
+    absences = [reason.detail for reason in found if reason.kind is ReasonKind.NEIGHBOUR_STOPPED_EARLY]
+    assert absences == [f"neighbour second sent nothing for {missed} s while the victim's clients ran"] * bool(missed)
 
 
 def test_too_much_is_never_saturated():

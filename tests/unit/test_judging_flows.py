@@ -9,7 +9,7 @@ from netbench.model.trial import GuestTask
 from netbench.model.units import Load
 from netbench.testbed.flow_checks import make_tool
 from netbench.tools.base import FlowEnds
-from netbench.trial.flows import GuestFlows, judge_flows
+from netbench.trial.flows import GuestFlows, client_seed, judge_flows
 from tests.unit.flows_factory import HTTP, flow, latencies, timed
 
 HERE = LocalHost("local", "RUN")
@@ -48,3 +48,25 @@ def flows_of(
 )
 def test_reasons_against_flows(flows, expected):
     assert [(reason.kind.value, reason.stream) for reason in judge_flows(flows)] == expected
+
+
+@pytest.mark.parametrize(
+    ("flows", "span_ns"),
+    [
+        (flows_of(flow("a"), flow("b"), began_ns=(10**9, 12 * 10**8)), (10**9, 32 * 10**8)),
+        (flows_of(flow("a"), flow("b"), began_ns=(10**9, None)), (10**9, 3 * 10**9)),
+        (flows_of(flow("a"), began_ns=(10**9,), one_of=8), None),
+        (flows_of(flow("a")), None),
+    ],
+)
+def test_the_time_of_flows_is_that_of_all_clients(flows, span_ns):
+    assert flows.span_ns == span_ns
+
+
+def test_clients_differ_in_their_random_times():
+    clients = [
+        (1, repetition, guest, stream) for repetition in (1, 2) for guest in ("a", "b") for stream in ("s1", "s2")
+    ]
+    seeds = [client_seed(*client) for client in clients]
+    assert len({*seeds, client_seed(2, 1, "a", "s1")}) == len(seeds) + 1
+    assert seeds == [client_seed(*client) for client in clients]

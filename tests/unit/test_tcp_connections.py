@@ -7,7 +7,7 @@ import pytest
 
 from netbench.capture.tcp_connections import read_connections
 from netbench.errors import UsageError
-from netbench.model.flow_witness import ConnectionEnd, FlowDirection, FlowEndpoints, LinkDifference, link_differences
+from netbench.model.flow_witness import ConnectionEnd, FlowEndpoints
 from tests.unit.capture_files import START_NS
 from tests.unit.wire_captures import (
     CLIENT,
@@ -91,7 +91,7 @@ TO_SERVER: dict[str, tuple[list[Any], dict[str, int]]] = {
     ),
     "duplicate ACKs": (
         [("c", 0, 1000), ("s", 0, 0, 1000), ("s", 0, 0, 1000), ("s", 0, 0, 1000), ("s", 0, 10, 1000)],
-        {"stream_bytes": 1000, "duplicate_acks": 0},
+        {"stream_bytes": 1000},
     ),
 }
 
@@ -167,11 +167,6 @@ def test_results_do_not_depend_on_batches(tmp_path, monkeypatch, count):
     whole = read(tmp_path, [frame for frame in frames if frame])
     in_batches_of(monkeypatch, count)
     assert read(tmp_path, frames) == whole
-
-
-def test_duplicate_acks_are_those_of_the_other_direction(tmp_path):
-    segments, _ = TO_SERVER["duplicate ACKs"]
-    assert read(tmp_path, tcp(Conversation().opened(), *segments).frames).to_client.duplicate_acks == 2
 
 
 @pytest.mark.parametrize(
@@ -253,8 +248,6 @@ def test_handshakes(tmp_path, name):
     assert (traffic.opened, traffic.without_handshake, len(table)) == (opened, 0, 1)
     ms = [time if time < 0 else time / MS for time in (table.to_syn_ack_ns[0], table.to_ack_ns[0])]
     assert (table.ends[0], *ms, bool(table.is_ambiguous[0])) == (end, there, back, ambiguous)
-    known = not ambiguous and -1 not in (there, back)
-    assert table.handshake_ns() == ([(there + back) * MS] if known else [])
 
 
 def test_kernel_counts_syns_and_fins_among_retransmissions(tmp_path):
@@ -291,7 +284,7 @@ def test_many_connections_are_kept_apart(tmp_path):
     traffic = read(tmp_path, frames)
     assert list(traffic.connections.to_server_bytes) == [10 + number for number in range(300)]
     assert list(traffic.connections.client_port) == [10_000 + number for number in range(300)]
-    assert traffic.connections.ended(ConnectionEnd.CLOSED) == traffic.opened == 300
+    assert traffic.connections.ends.count(ConnectionEnd.CLOSED) == traffic.opened == 300
 
 
 def test_a_capture_that_begins_within_a_connection(tmp_path):
@@ -400,17 +393,6 @@ def test_times_of_payload(tmp_path):
     assert traffic.quality.first_ns == START_NS
     assert (traffic.to_server.first_ns, traffic.to_server.last_ns) == (START_NS + 3 * MS, START_NS + 7 * MS)
     assert traffic.to_client.first_ns is None
-
-
-def test_two_links_differ_by_what_was_lost_between_them(tmp_path):
-    talk = tcp(Conversation().opened(), ("c", 0, 1000), ("c", 1000, 1000), ("c", 0, 1000), ("s", 0, 500, 2000))
-    near_client = read(tmp_path, talk.frames)
-    near_server = read(tmp_path, without(talk.frames, 3))
-    assert link_differences(near_client, near_server) == {
-        FlowDirection.TO_SERVER: LinkDifference(segments=1, payload_bytes=1000, stream_bytes=0),
-        FlowDirection.TO_CLIENT: LinkDifference(segments=0, payload_bytes=0, stream_bytes=0),
-    }
-    assert near_server.to_server.late_segments == 1
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,13 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.sinks.tcpdump import Tcpdump
 from netbench.testbed.bring_up import base_changes
-from netbench.testbed.cpus import bound_ends, cpu_plan, cpu_plans
+from netbench.testbed.cpus import CpuUse, alone, bound_ends, client_pins, cpu_plan, cpu_plans, receiving_cpus
 from netbench.testbed.guest_specs import make_uut
 from netbench.testbed.needs import needs_of
 from netbench.testbed.requirements import known_needs
 from netbench.testbed.resolved import make_backends, resolve
 from netbench.testbed.rings import Rings
 from netbench.testbed.testbed import Testbed
-from netbench.trial.setup import Endpoints, TrialSetup, cpus_of_client
 from netbench.uut.base import ActiveGuest, Ready, UutPlan
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
@@ -226,43 +225,65 @@ def test_cpus_of_a_vm_are_for_what_is_in_it():
 
 
 @pytest.mark.parametrize(
-    ("cpus", "servers", "pins"),
+    ("cpus", "siblings", "servers", "pins"),
     [
-        ([0, 1], set(), ((0,), (1,))),
-        ([0, 1], {1}, ((0,), (0,))),
-        ([0, 1, 2, 3], {3}, ((1,), (0, 1, 2))),
-        ([0, 1, 2, 3], set(), ((1,), (3,))),
+        ([0, 1], False, set(), ((0,), (1,))),
+        ([0, 1], False, {1}, ((0,), (0,))),
+        ([0, 1], False, {0, 1}, ((), ())),  # those of several UUTs
+        ([0, 1, 2, 3], False, {3}, ((1,), (0, 1, 2))),
+        ([0, 1, 2, 3], True, {3}, ((1,), (0, 1))),
+        ([0, 1], True, {1}, ((0,), (0,))),  # on the only core
+        ([0, 1, 2, 3], False, set(), ((1,), (3,))),
     ],
 )
-def test_a_neighbours_source_and_sink_have_cpus_like_the_uuts_and_avoid_the_cpus_of_pinned_servers(cpus, servers, pins):
+def test_a_neighbours_source_and_sink_have_cpus_like_the_uuts_and_avoid_the_cores_of_pinned_servers(
+    cpus, siblings, servers, pins
+):
     paths = stream_paths(topology(2))
 
     def is_beside(path):
         return path.name == "s2"
 
-    own, beside = bound_ends(paths, lambda _: cpus, is_beside, lambda path: servers if is_beside(path) else ())
+    use = CpuUse(is_beside, lambda path, usable: servers if is_beside(path) else ())
+    own, beside = bound_ends(paths, lambda _: cpus, use, cores_of_two if siblings else alone)
     assert own[1] == (cpu_plan(2, cpus) if len(cpus) > 2 else cpu_plan(1, cpus))[0]
     assert beside[1] == pins
 
 
+def test_without_a_cpu_for_each_of_a_set_all_links_receive_alike():
+    """One stream of the UUT, two of neighbours, two CPUs: a maximum through a ring would be offered without one."""
+    use = CpuUse(lambda path: path.name != "s1")
+    found = cpu_plans(stream_paths(topology(3)), lambda _: [0, 1], receiving_cpus, use)
+    assert [pins for _, pins in found] == [(), (), ()]
+
+
 @pytest.mark.parametrize(
-    ("usable", "ends", "victim", "neighbour", "client_and_tap"),
+    ("usable", "ends", "server", "neighbours", "client_and_tap"),
     [
-        ([0, 1], ((), ()), (), (), ((), ())),
-        ([0, 1], ((0,), (0,)), (1,), (1,), ((0,), (0,))),
-        ([0, 1], ((0,), (0,)), (1,), (0,), ((1,), (1,))),
-        ([0, 1, 2, 3], ((0,), (1,)), (3,), (2,), ((0,), (1,))),
-        ([0, 1, 2, 3], ((0,), (1,)), (3,), (0, 1, 2), ((0, 1, 2),) * 2),
-        ([0, 1, 2, 3], ((), ()), (3,), (2,), ((0, 1),) * 2),
+        ([0, 1], ((), ()), (), [()], ((), ())),
+        ([0, 1], ((0,), (0,)), (1,), [(1,)], ((0,), (0,))),
+        ([0, 1], ((0,), (0,)), (1,), [(0,)], ((1,), (1,))),
+        ([0, 1], ((0,), (1,)), (1,), [], ((0,), (0,))),
+        ([0, 1, 2, 3], ((0,), (1,)), (3,), [(2,)], ((0,), (1,))),
+        ([0, 1, 2, 3], ((0,), (1,)), (3,), [(0, 1, 2)], ((0, 1, 2),) * 2),
+        ([0, 1, 2, 3], ((0,), (1,)), (3,), [(0, 1), (2,)], ((3,), (3,))),
+        ([0, 1, 2, 3], ((), ()), (3,), [(2,)], ((0, 1),) * 2),
     ],
 )
 def test_a_client_avoids_the_cpus_of_guests_and_shares_its_servers_rather_than_a_busy_one(
-    usable, ends, victim, neighbour, client_and_tap
+    usable, ends, server, neighbours, client_and_tap
 ):
-    guests = {VICTIM: Mock(ActiveGuest, cpus=victim), "second": Mock(ActiveGuest, cpus=neighbour)}
-    setup = TrialSetup({}, guests, Mock(), Mock(), Mock(), cpus=usable)
-    (path,) = stream_paths(topology())
-    assert cpus_of_client(setup, Endpoints(path, Mock(), Mock(), cpus=ends), guests[VICTIM]) == client_and_tap
+    assert client_pins(ends, server, neighbours, usable, alone) == client_and_tap
+
+
+def test_a_client_avoids_the_cores_of_guests_if_others_remain():
+    assert client_pins(((1,), (2,)), (3,), [], [0, 1, 2, 3], cores_of_two) == ((1,), (0, 1))
+    assert client_pins(((1,), (2,)), (3,), [(1,)], [0, 1, 2, 3], cores_of_two) == ((0, 2), (2,))
+
+
+def cores_of_two(cpu):
+    """The CPUs of a core: 0 and 1, 2 and 3."""
+    return frozenset({cpu, cpu ^ 1})
 
 
 @given(st.integers(1, 12), st.sets(st.integers(0, 255), min_size=1, max_size=40).map(sorted))

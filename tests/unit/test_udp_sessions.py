@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from netbench.capture.udp_sessions import read_datagrams
-from netbench.model.datagram_witness import IPERF3_KEY, IPERF3_KEY_64, SOCKPERF_KEY, PayloadKey
+from netbench.model.datagram_witness import IPERF3_KEY, SOCKPERF_KEY, PayloadKey
 from netbench.model.flow_witness import UNKNOWN_NS
 from tests.unit.wire_captures import (
     CLIENT,
@@ -79,11 +79,6 @@ def test_lost_duplicated_and_reordered(tmp_path, numbers):
     )
     totals = read(tmp_path, sent(*numbers, payload=iperf3), key=IPERF3_KEY).traffic.to_server
     assert (totals.lost_datagrams, totals.unnumbered_datagrams) == (lost_from_1, 0)
-
-
-def test_numbers_of_64_bits(tmp_path):
-    frames = sent(1, 2, 4, payload=lambda number: struct.pack(">IIQ", 1, 2, number))
-    assert read(tmp_path, frames, key=IPERF3_KEY_64).traffic.to_server.lost_datagrams == 1
 
 
 def test_sessions_have_numbers_of_their_own(tmp_path):

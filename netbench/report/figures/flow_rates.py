@@ -54,9 +54,9 @@ def _bar(x: int, rate: DirectedRate) -> Mark | None:
 def _category(rate: DirectedRate, rates: Sequence[DirectedRate]) -> str:
     """The workload of a bar, with its direction, load and clients where these differ."""
     parts = [rate.group.workload.name]
-    parts += [rate.figure.title.removeprefix("bandwidth ")] if len({each.figure.name for each in rates}) > 1 else []
-    parts += [str(rate.group.load)] if len({each.group.load for each in rates}) > 1 else []
-    parts += [f"{rate.group.sources} clients"] if len({each.group.sources for each in rates}) > 1 else []
+    parts += [rate.figure.title.removeprefix("bandwidth ")] if len({other.figure.name for other in rates}) > 1 else []
+    parts += [str(rate.group.load)] if len({other.group.load for other in rates}) > 1 else []
+    parts += [f"{rate.group.sources} clients"] if len({other.group.sources for other in rates}) > 1 else []
     return ", ".join(parts)
 
 
