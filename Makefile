@@ -40,9 +40,9 @@ BY_THE_CLOCK := $(filter-out $(WITHOUT_CLOCK),$(wildcard tests/truth/test_*.py))
 # VMMs that need no VM.
 CONTAINERS := $(patsubst %,tests/netns/test_%.py,container openvz example_vmm)
 IN_NAMESPACES := $(LONG) $(filter-out $(LONG) $(BY_THE_CLOCK) $(CONTAINERS),$(wildcard tests/netns/test_*.py tests/wheel/test_*.py)) \
-    tests/contract/test_hosts.py $(WITHOUT_CLOCK)
-# Containers, guests and virtual machines, two files at a time: where the CPU is emulated, each takes about one CPU. The slowest come
-# first.
+    tests/contract/test_hosts.py $(filter-out $(LONG),$(WITHOUT_CLOCK))
+# Containers, guests and virtual machines, two files at a time: where the CPU is emulated, each takes about one CPU. The
+# slowest come first.
 LONG := $(patsubst %,tests/vm/test_%.py,virtualbox xen cabled kvm libvirt guests)
 # These share out CPUs, or send as fast as they can: they need both CPUs.
 GUESTS_BY_THE_CLOCK := $(patsubst %,tests/vm/test_%.py,lab_vm neighbours pktgen_in_vm side_by_side)

@@ -67,7 +67,7 @@ class GuestFlows:
 
     @property
     def demand(self) -> Demand:
-        """The load of each client, which has a seed besides."""
+        """The load of each client, which has a seed as well."""
         return Demand(self.load, self.task.duration_s, self.task.warm_up_s)
 
     @property
