@@ -77,14 +77,14 @@ def test_numbers_of_fisher_are_those_of_the_tables_and_of_their_tests(title, pla
 
 def test_remarks_follow_from_the_numbers():
     tcp = figure_of("fisher2012", "TCP latency")
-    host, openvz, xen = (tcp.values[name].value for name in ("physical host", "OpenVZ", "Xen"))
+    host, openvz, xen = (float(tcp.values[name].text) for name in ("physical host", "OpenVZ", "Xen"))
     assert f"OpenVZ takes {100 * (openvz / host - 1):.0f} % and Xen {100 * (xen / host - 1):.0f} %" in tcp.remark
     tests = [float(test) for test in figure_of("fisher2012", "Time to connect (TCP conn)").values["OpenVZ"].tests]
     others = [test for test in tests if test != 30.3]
     assert min(others) / 2 > 30.3
     assert f"{mean(others):.2f}" in figure_of("fisher2012", "Time to connect (TCP conn)").remark
     few, many = (figure_of("padala2007", f"Average response time, {clients} clients") for clients in (500, 800))
-    growth = many.values["Xen"].value / few.values["Xen"].value - 1
+    growth = float(many.values["Xen"].text) / float(few.values["Xen"].text) - 1
     assert f"{100 * growth:.0f} %" in many.remark
 
 

@@ -108,16 +108,11 @@ def _amount(figure: WitnessedFigure, value: float | None) -> str:
 
 
 def _difference(figure: WitnessedFigure) -> str:
-    """`+31 µs (allowed 50 µs)`, or the percent of bytes and numbers.
-
-    A larger difference in no disagreeing trial is one between neighbouring times, or between trials.
-    """
+    """`+31 µs (allowed 50 µs)`, or the percent of bytes and numbers."""
     microseconds, ratio = figure.difference_us, figure.difference
     if microseconds is not None:
         shown = f"{microseconds:+,.1f}" if abs(microseconds) < 9.95 else f"{microseconds:+,.0f}"
-        is_near = abs(microseconds) > figure.allowed_us and figure.disagreeing == 0
-        allowed = "at neighbouring ranks" if is_near else f"allowed {figure.allowed_us:,.0f} µs"
-        return f"{shown} µs ({allowed})".replace("-", "−")
+        return f"{shown} µs (allowed {figure.allowed_us:,.0f} µs)".replace("-", "−")
     return UNKNOWN if ratio is None else f"{100 * ratio:+.3f} %".replace("-", "−")
 
 
