@@ -101,7 +101,7 @@ def test_where_all_ran_on_the_same_cpu_nothing_is_apart() -> None:
 
 def test_what_a_guest_reports_of_its_cpu_does_not_hide_what_its_machine_reports() -> None:
     def output(machine: Mapping[str, str], guest: Mapping[str, str]) -> dict[str, str]:
-        without = {"_flow_facts": lambda active: {}, "_client_facts": dict}
+        without: dict[str, Any] = {"_flow_facts": lambda active: {}, "_client_facts": dict}
         testbed: Any = SimpleNamespace(_uut_machine=SimpleNamespace(facts=machine), **without)
         return Testbed.facts(testbed, cast(Any, SimpleNamespace(ready=Ready({}, 0.0, facts=guest))))
 
