@@ -71,7 +71,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     for host, spec in topology.ssh_hosts.items():
         played = ", an SSH server emulated by netbench" if spec.is_emulated else ""
         yield f"  # host {host}: ssh {f'{spec.user}@' if spec.user else ''}{spec.address}{played}"
-    rings = wanted_rings(topology, request.resolved.in_use, partial(cpus_of, topology), request.resolved.cpu_use)
+    rings = wanted_rings(topology, request.resolved.in_use, partial(cpus_of, topology), request.resolved.competition)
     clients = [path for path in request.resolved.in_use if path.name in request.resolved.streams_of_flows]
     for target in (None, *topology.vms, *topology.ssh_hosts):
         changes = [
@@ -86,7 +86,7 @@ def _testbed(request: CampaignRequest, place: str | None) -> Iterator[str]:
     generator, sinks = make_backends(profile)
     source, sink = generator.source(), sinks.sink()
     resolved = request.resolved
-    ends = bound_ends(resolved.in_use, partial(cpus_of, topology), resolved.cpu_use)
+    ends = bound_ends(resolved.in_use, partial(cpus_of, topology), resolved.competition)
     pins = [(path, pin) for path, pin in ends if path.name in resolved.streams_of_frames]
     yield "# hosts"
     for host, identity in host_identities(topology).items():

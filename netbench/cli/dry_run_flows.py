@@ -39,7 +39,7 @@ def flow_commands(request: CampaignRequest) -> Iterator[str]:
             is_skipped = bool(workloads) and len(unserved) == len(workloads)
             if is_skipped or (guest == VICTIM and serve.workload.name in unserved):
                 continue
-            pins = pins_of_clients(guests, resolved.cpu_use, of_streams, cpus)
+            pins = pins_of_clients(guests, resolved.competition, of_streams, cpus)
             commands = [*_commands(request, guest, serve, guests[guest].plan, pins)]
             for blocks, title, index in ((around, where, 0), (clients, f"{where} at {serve.load}", 1)):
                 lines = tuple(line for of_stream in commands for line in of_stream[index])

@@ -2,19 +2,22 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from netbench.testbed.cpus import CpuUse, Pins, alone, client_pins, siblings_here
+from netbench.testbed.cpus import CpuCompetition, Pins, alone, client_pins, siblings_here
 from netbench.testbed.resolved import Guests
 
 
 def pins_of_clients(
-    guests: Guests, use: CpuUse, of_streams: Mapping[str, Pins], cpus: Callable[[str | None], Sequence[int]]
+    guests: Guests,
+    competition: CpuCompetition,
+    of_streams: Mapping[str, Pins],
+    cpus: Callable[[str | None], Sequence[int]],
 ) -> dict[str, Pins]:
     """Return the CPUs of the client of each stream, and those of its taps, where all of its path is on one machine.
 
     `guests` are the UUT and its neighbours. `of_streams` are the CPUs of each stream's source and sink if all streams
     carry frames. `cpus` returns the usable CPUs of a machine.
     """
-    running = {name: guest for name, guest in guests.items() if name in use.guests}
+    running = {name: guest for name, guest in guests.items() if name in competition.guests}
     of_guests = {name: guest.assignment.cpu_shares.cpus for name, guest in running.items()}
     found = {}
     for name, guest in running.items():

@@ -51,7 +51,7 @@ def receiving_cpus(streams: int, cpus: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class CpuUse:
+class CpuCompetition:
     """The streams and guests that compete for CPUs.
 
     Streams `is_beside_flows` carry frames only while the UUT serves, and the others carry none then. `of_servers`
@@ -65,14 +65,14 @@ class CpuUse:
     clients: Collection[str] = ()
 
 
-FRAMES_ONLY = CpuUse()
+FRAMES_ONLY = CpuCompetition()
 
 
 def cpu_plans(
     paths: Sequence[StreamPath],
     cpus: Callable[[str | None], Sequence[int]],
     plan: Callable[[int, Sequence[int]], Iterable[P]],
-    use: CpuUse = FRAMES_ONLY,
+    competition: CpuCompetition = FRAMES_ONLY,
 ) -> Iterator[tuple[StreamPath, P]]:
     """Yield each path with its part of the plan, made from the CPUs that `cpus` returns for the machine.
 
@@ -83,7 +83,7 @@ def cpu_plans(
     for machine, sink_machine in machines:
         group = [path for path in paths if (path.source.machine, path.sink.machine) == (machine, sink_machine)]
         usable = cpus(machine) if machine == sink_machine else ()
-        apart = [[path for path in group if use.is_beside_flows(path) is beside] for beside in (False, True)]
+        apart = [[path for path in group if competition.is_beside_flows(path) is beside] for beside in (False, True)]
         is_split = len(usable) <= len(group) and all(len(usable) > len(part) for part in apart)
         for part in apart if is_split else [group]:
             yield from zip(part, plan(len(part), usable), strict=True)
@@ -100,17 +100,17 @@ def siblings_here(cpu: int) -> frozenset[int]:
 def bound_ends(
     paths: Sequence[StreamPath],
     cpus: Callable[[str | None], Sequence[int]],
-    use: CpuUse = FRAMES_ONLY,
+    competition: CpuCompetition = FRAMES_ONLY,
     siblings: Siblings = siblings_here,
 ) -> Iterator[tuple[StreamPath, Pins]]:
     """Yield each path with the CPUs of its source and sink: those of `cpu_plan`, apart from pinned UUTs that serve.
 
     A source or sink whose CPUs are all those of servers has all others of its machine, or any if there are none.
     """
-    for path, pins in cpu_plans(paths, cpus, cpu_plan, use):
+    for path, pins in cpu_plans(paths, cpus, cpu_plan, competition):
         machine = path.source.machine
         usable = cpus(machine) if machine == path.sink.machine else ()
-        of_servers = use.of_servers(path, usable) if usable else ()
+        of_servers = competition.of_servers(path, usable) if usable else ()
         if of_servers:
             free = apart_from(of_servers, usable, siblings if machine is None else alone)
             source, sink = (tuple(cpu for cpu in pin if cpu in free) or free for pin in pins)

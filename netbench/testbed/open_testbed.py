@@ -63,7 +63,7 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                 hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
                 for name in (*topology.vms, *topology.ssh_hosts):
                     machines[name].make(base_changes(topology, name, with_offloads=resolved.ends_of_flows))
-                wanted = wanted_rings(topology, resolved.in_use, lambda name: machines[name].cpus, resolved.cpu_use)
+                wanted = wanted_rings(topology, resolved.in_use, lambda name: machines[name].cpus, resolved.competition)
                 policies = {uut.name: uut.napi_policy for uut in topology.uuts if uut.napi_policy != "other"}
                 rings = Rings(wanted, machines, resolved.cpus_of_streams, policies)
                 rings.switch_on()
@@ -82,7 +82,7 @@ def open_testbed(resolved: Resolved, held: MeasurementLock | None = None) -> Ite
                     port_warnings=warnings,
                     without_frames=resolved.streams_of_flows - resolved.streams_of_frames,
                     flow_needs=resolved.flow_needs,
-                    cpu_use=resolved.cpu_use,
+                    competition=resolved.competition,
                 )
                 try:
                     testbed.open_endpoints()

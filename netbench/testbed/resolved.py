@@ -19,7 +19,7 @@ from netbench.model.virtualisation import DurationEstimate
 from netbench.model.workload import FlowPath
 from netbench.sinks.base import SinkKind
 from netbench.testbed.bring_up import resources
-from netbench.testbed.cpus import CpuUse, placed, victim_cpus
+from netbench.testbed.cpus import CpuCompetition, placed, victim_cpus
 from netbench.testbed.flow_checks import (
     FlowNeeds,
     PlacedTool,
@@ -135,11 +135,11 @@ class Resolved:
         }
 
     @property
-    def cpu_use(self) -> CpuUse:
+    def competition(self) -> CpuCompetition:
         """The competition of its streams and guests for CPUs."""
         acts = self.activities.items()
         running = [name for name, activities in acts if any(not isinstance(activity, Off) for activity in activities)]
-        return CpuUse(self._is_beside_flows, self._cpus_of_servers, (VICTIM, *running), self.streams_of_flows)
+        return CpuCompetition(self._is_beside_flows, self._cpus_of_servers, (VICTIM, *running), self.streams_of_flows)
 
     def _is_beside_flows(self, path: StreamPath) -> bool:
         """Whether a stream carries frames only while those of the UUTs carry none: a neighbour's, beside flows."""

@@ -12,7 +12,7 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.tester import LinkIdentity
 from netbench.model.topology import Topology
 from netbench.model.traffic import NAPI_POLICY, NapiPolicy
-from netbench.testbed.cpus import FRAMES_ONLY, CpuUse, cpu_plans, receiving_cpus
+from netbench.testbed.cpus import FRAMES_ONLY, CpuCompetition, cpu_plans, receiving_cpus
 from netbench.trial.setup import KernelThread
 
 CpusOf = Callable[[str | None], Sequence[int]]
@@ -54,13 +54,13 @@ def wanted_rings(
     topology: Topology,
     in_use: Sequence[StreamPath],
     cpus: CpusOf,
-    use: CpuUse = FRAMES_ONLY,
+    competition: CpuCompetition = FRAMES_ONLY,
 ) -> list[Ring]:
     """Return the rings for the streams in use of a topology, on CPUs that `cpus` returns for the machine."""
     wanted = {path.name: path for path in stream_paths(topology) if path.receive != "inline"}
     return [
         Ring(path.name, ring.receiver[1], bound, in_thread=ring.receive == "napi")
-        for path, bound in cpu_plans(in_use, cpus, receiving_cpus, use)
+        for path, bound in cpu_plans(in_use, cpus, receiving_cpus, competition)
         if (ring := wanted.get(path.name))
     ]
 

@@ -31,7 +31,7 @@ from netbench.model.topology_specs import UutSpec
 from netbench.signals import shielded
 from netbench.testbed.bring_up import host_identities, usual_ends
 from netbench.testbed.client_cpus import pins_of_clients, pins_text
-from netbench.testbed.cpus import FRAMES_ONLY, CpuUse, Pins, bound_ends, cpu_plan, cpu_plans
+from netbench.testbed.cpus import FRAMES_ONLY, CpuCompetition, Pins, bound_ends, cpu_plan, cpu_plans
 from netbench.testbed.flow_checks import FlowNeeds, make_tool
 from netbench.testbed.resolved import Guests, make_backends, resolve_guests
 from netbench.testbed.rings import Rings
@@ -65,14 +65,14 @@ class Testbed:
         port_warnings: Sequence[str] = (),
         without_frames: Collection[str] = (),
         flow_needs: FlowNeeds = FlowNeeds(),  # noqa: B008 - immutable
-        cpu_use: CpuUse = FRAMES_ONLY,
+        competition: CpuCompetition = FRAMES_ONLY,
     ) -> None:
         """`in_use` are the paths that need sources and sinks; None: all. `rings` are switched on.
 
         `others` returns the other netbenches that have measured on this machine since it was locked. `scratch` is a
         directory of this machine for the run; None: temporary files go to the usual directory. `port_warnings` are the
         result of the function of this name, from before sources and sinks were opened. Streams `without_frames` have
-        clients instead: their sources and sinks are never opened. `flow_needs` are those of all flows. `cpu_use` is
+        clients instead: their sources and sinks are never opened. `flow_needs` are those of all flows. `competition` is
         the competition for CPUs.
         """
         self._scratch = scratch
@@ -82,7 +82,7 @@ class Testbed:
         self._run_id = run_id
         self._without_frames = without_frames
         self._flow_needs = flow_needs
-        self._cpu_use = cpu_use
+        self._competition = competition
         self._machines = machines
         self._hosts = hosts
         self._paths = paths
@@ -104,7 +104,7 @@ class Testbed:
     def open_endpoints(self) -> None:
         """Bring up a source and a sink for every stream."""
         with_all = dict(cpu_plans(self._in_use, self._cpus, cpu_plan))
-        for path, pins in bound_ends(self._in_use, self._cpus, self._cpu_use):
+        for path, pins in bound_ends(self._in_use, self._cpus, self._competition):
             host = self._hosts[path.source.host]
             has_frames = path.name not in self._without_frames
             reason = self._generator.unsupported_reason(host) if has_frames else ""
@@ -264,7 +264,7 @@ class Testbed:
     def _client_facts(self) -> dict[str, str]:
         """Return the CPUs of the clients of all guests that serve, if they are bound."""
         bound = pins_text(
-            self._client_pins(), [path.name for path in self._in_use if path.name in self._cpu_use.clients]
+            self._client_pins(), [path.name for path in self._in_use if path.name in self._competition.clients]
         )
         return {"client_cpus": bound} if bound else {}
 
@@ -318,7 +318,7 @@ class Testbed:
 
     def _client_pins(self) -> dict[str, Pins]:
         of_streams = {name: ends.cpus for name, ends in self._endpoints.items()}
-        return pins_of_clients(self._guests, self._cpu_use, of_streams, self._cpus)
+        return pins_of_clients(self._guests, self._competition, of_streams, self._cpus)
 
     def interfaces(self) -> dict[str | None, list[str]]:
         """Return the interfaces of all paths on this machine by namespace (None: netbench's own), each once."""

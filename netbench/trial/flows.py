@@ -47,7 +47,7 @@ class GuestFlows:
     tool: Tool
     ends: Sequence[FlowEnds]
     seeds: Mapping[str, int] = field(default_factory=dict)  # of the clients, by stream
-    machine: str | None = None  # of the sources that the clients are beside; None: this one
+    machine: str | None = None  # of the taps beside the clients; None: this one
     servers: list[RunningServer] = field(default_factory=list)
     commands: dict[str, Sequence[str]] = field(default_factory=dict)  # of clients, by stream
     clients: dict[str, tuple[FlowEnds, Process]] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from netbench.model.scenario import VICTIM, Serve
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.traffic import Traffic
 from netbench.model.trial import GuestTask, TrialSpec
-from netbench.model.workload import Workload
+from netbench.model.workload import FlowPath, Workload
 from netbench.sinks.base import Sink
 from netbench.tools.base import Tool
 from netbench.trial.flow_routes import FlowPlaces
@@ -224,7 +224,9 @@ def _flows(
             cpus = tap_cpus if name in setup.client_pins or tapped[0] in hosts else ()
             taps.append(WireTap(place, *tapped, route.ends, target, captures is not None, cpus, witnessed))
     seeds = {name: client_seed(setup.seed, spec.repetition, task.name, name) for name in task.streams}
-    machine = setup.endpoints[task.streams[0]].path.source.machine
+    path = setup.endpoints[task.streams[0]].path
+    in_guest = serve.workload.path is FlowPath.BETWEEN_GUESTS
+    machine = path.ingress.machine if in_guest and path.ingress else path.source.machine
     return GuestFlows(task, serve, tool, ends, seeds, machine, taps=taps)
 
 

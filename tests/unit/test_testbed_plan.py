@@ -18,7 +18,7 @@ from netbench.model.stream_paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.sinks.tcpdump import Tcpdump
 from netbench.testbed.bring_up import base_changes
-from netbench.testbed.cpus import CpuUse, alone, bound_ends, client_pins, cpu_plan, cpu_plans, receiving_cpus
+from netbench.testbed.cpus import CpuCompetition, alone, bound_ends, client_pins, cpu_plan, cpu_plans, receiving_cpus
 from netbench.testbed.guest_specs import make_uut
 from netbench.testbed.needs import needs_of
 from netbench.testbed.requirements import known_needs
@@ -244,7 +244,7 @@ def test_a_neighbours_source_and_sink_have_cpus_like_the_uuts_and_avoid_the_core
     def is_beside(path):
         return path.name == "s2"
 
-    use = CpuUse(is_beside, lambda path, usable: servers if is_beside(path) else ())
+    use = CpuCompetition(is_beside, lambda path, usable: servers if is_beside(path) else ())
     own, beside = bound_ends(paths, lambda _: cpus, use, cores_of_two if siblings else alone)
     assert own[1] == (cpu_plan(2, cpus) if len(cpus) > 2 else cpu_plan(1, cpus))[0]
     assert beside[1] == pins
@@ -252,7 +252,7 @@ def test_a_neighbours_source_and_sink_have_cpus_like_the_uuts_and_avoid_the_core
 
 def test_without_a_cpu_for_each_of_a_set_all_links_receive_alike():
     """One stream of the UUT, two of neighbours, two CPUs: a maximum through a ring would be offered without one."""
-    use = CpuUse(lambda path: path.name != "s1")
+    use = CpuCompetition(lambda path: path.name != "s1")
     found = cpu_plans(stream_paths(topology(3)), lambda _: [0, 1], receiving_cpus, use)
     assert [pins for _, pins in found] == [(), (), ()]
 
